@@ -1,0 +1,1 @@
+"""Workers on this machine and checks of a cluster."""

@@ -1,0 +1,1 @@
+"""The plumbing that every task shares: nothing here imports a task."""

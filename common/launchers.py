@@ -1,0 +1,41 @@
+"""Where a worker's rank comes from when the command line does not say: torchrun or Slurm."""
+
+import re
+
+# launcher: the variables that hold rank, world size, master address and master port
+ENVIRONMENTS = {
+    "torchrun": ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    "srun": ("SLURM_PROCID", "SLURM_NTASKS", "MASTER_ADDR", "MASTER_PORT"),
+}
+
+
+def find_launcher(env):
+    """Name the launcher that started this process, or None.
+
+    srun counts only inside a job step: a shell of `salloc` or `sbatch` has SLURM_PROCID too, but
+    not the step's number of a started task.
+    """
+    if all(name in env for name in ENVIRONMENTS["torchrun"]):
+        return "torchrun"
+    if "SLURM_PROCID" in env and "SLURM_NTASKS" in env and "SLURM_LOCALID" in env:
+        return "srun"
+    return None
+
+
+def place(launcher, env):
+    """The four distributed flags as `launcher` gives them: a dict of strings.
+
+    Slurm names no master: it is the job's first host, at a port derived from the job's number, so
+    that two jobs on one host differ. MASTER_ADDR and MASTER_PORT, where set, win.
+    """
+    rank, size, address, port = (env.get(name) for name in ENVIRONMENTS[launcher])
+    if launcher == "srun":
+        hosts = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or "127.0.0.1"
+        address = address or first_host(hosts)
+        port = port or str(20000 + int(env.get("SLURM_JOB_ID", 0)) % 10000)
+    return {"local_rank": rank, "world_size": size, "master_ip": address, "master_port": port}
+
+
+def first_host(nodelist):
+    """The first host of a Slurm list: `node[07-10,12],big1` -> `node07`."""
+    return re.sub(r"\[([^],-]+)[^]]*\]", r"\1", re.match(r"[^[,]*(\[[^]]*\])?[^,]*", nodelist)[0])

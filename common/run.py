@@ -1,0 +1,47 @@
+"""Runs a task's main from the command line to the exit code: every failure ends in one line."""
+
+import os
+import signal
+import sys
+import traceback
+
+from common.errors import UserError
+
+
+def run(main, script, flags=()):
+    """Parse the flags, join the other workers, call `main(args, world)`, and exit.
+
+    Exits 0 only if the whole run succeeded, 2 after a mistake of the user's, 130 after Ctrl-C and
+    1 after anything else. A worker that fails tells the others, and they say which one it was.
+    """
+    world, code = None, 1
+    try:
+        from common import cli, world as workers  # slow imports: Ctrl-C may come before they end
+
+        args = cli.parse_args(script, flags)
+        world = workers.join(args)
+        main(args, world)
+        workers.leave(world)
+        return
+    except UserError as error:
+        code, reason = 2, str(error)
+        print(f"{os.path.basename(script)}: {reason}", file=sys.stderr)
+    except KeyboardInterrupt:
+        code, reason = 130, "interrupted (Ctrl-C)"
+        print(reason, file=sys.stderr)
+    except Exception as error:
+        from common import watch
+
+        reason = traceback.format_exception_only(error)[-1].strip()
+        if isinstance(error, watch.PeerLost) and not world:
+            print(error, file=sys.stderr)
+        elif watch.is_loss_of_peer(error):
+            print(world.watch.explain(watch.stack_of(error)), file=sys.stderr)
+        else:
+            traceback.print_exc()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the farewell short
+    if world:
+        world.watch.leave("failed", reason)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a broken process group may hang or abort in its destructors

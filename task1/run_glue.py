@@ -1,0 +1,40 @@
+"""Task 1: fine-tune BERT on GLUE with one worker."""
+
+from torch.nn.utils import clip_grad_norm_
+
+from common.evaluate import evaluate
+from common.glue import find_task
+from common.loader import TrainingBatches, load_splits
+from common.model import load_model, make_optimizer, weights_digest
+from common.record import Record
+from common.run import run
+from common.world import agree
+
+
+def main(args, world):
+    task = find_task(args.task_name)
+    model, tokenizer = load_model(args, task, world)
+    splits = load_splits(args, task, tokenizer)
+    agree(world, data=[split.digest for split in splits.values()], weights=weights_digest(model))
+    batches = TrainingBatches(splits, tokenizer, args, world)
+    record = Record(args, world, model, splits, batches)
+    optimizer, scheduler = make_optimizer(model, args, record.updates)
+
+    for epoch in record.epochs():
+        for step_batches in record.steps(batches, epoch):
+            optimizer.zero_grad()
+            for batch, share in step_batches:  # one batch, unless gradients are accumulated
+                loss = model(**batch).loss * share
+                record.lap("forward", loss)
+                loss.backward()
+                record.lap("backward")
+            clip_grad_norm_(model.parameters(), args.max_grad_norm)
+            optimizer.step()
+            scheduler.step()
+            record.lap("update")
+        record.end_epoch(epoch, evaluate(model, task, splits, tokenizer, args, world))
+    record.finish(model, tokenizer)
+
+
+if __name__ == "__main__":
+    run(main, __file__)

@@ -1,0 +1,61 @@
+"""Task 2(a): average the gradients with gather and scatter."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.utils import clip_grad_norm_
+
+from common.buckets import gradient_buckets
+from common.evaluate import evaluate
+from common.glue import find_task
+from common.loader import TrainingBatches, load_splits
+from common.model import load_model, make_optimizer, weights_digest
+from common.record import Record
+from common.run import run
+from common.world import agree
+
+
+def average_gradients(model, world):
+    """Make every rank's gradients their mean over the ranks: gathered on rank 0, scattered back.
+
+    With gradients of S bytes on N ranks, rank 0 receives (N-1) x S bytes and sends as many; every
+    other rank sends S and receives S. On rank 0, N copies of one bucket (25 MB) are held at a
+    time, not of the whole model.
+    """
+    for bucket in gradient_buckets(model):
+        copies = [torch.empty_like(bucket) for _ in range(world.size)] if world.rank == 0 else None
+        dist.gather(bucket, copies, dst=0)
+        if world.rank == 0:
+            mean = sum(copies[1:], start=copies[0]).div_(world.size)
+            copies = [mean] * world.size
+        dist.scatter(bucket, copies, src=0)
+
+
+def main(args, world):
+    task = find_task(args.task_name)
+    model, tokenizer = load_model(args, task, world)
+    splits = load_splits(args, task, tokenizer)
+    agree(world, data=[split.digest for split in splits.values()], weights=weights_digest(model))
+    batches = TrainingBatches(splits, tokenizer, args, world)
+    record = Record(args, world, model, splits, batches)
+    optimizer, scheduler = make_optimizer(model, args, record.updates)
+
+    for epoch in record.epochs():
+        for step_batches in record.steps(batches, epoch):
+            optimizer.zero_grad()
+            for batch, share in step_batches:  # one batch, unless gradients are accumulated
+                loss = model(**batch).loss * share
+                record.lap("forward", loss)
+                loss.backward()
+                record.lap("backward")
+            average_gradients(model, world)
+            record.lap("sync")
+            clip_grad_norm_(model.parameters(), args.max_grad_norm)
+            optimizer.step()
+            scheduler.step()
+            record.lap("update")
+        record.end_epoch(epoch, evaluate(model, task, splits, tokenizer, args, world))
+    record.finish(model, tokenizer)
+
+
+if __name__ == "__main__":
+    run(main, __file__)

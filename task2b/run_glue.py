@@ -1,0 +1,55 @@
+"""Task 2(b): average the gradients with all_reduce."""
+
+import torch.distributed as dist
+from torch.nn.utils import clip_grad_norm_
+
+from common.buckets import gradient_buckets
+from common.evaluate import evaluate
+from common.glue import find_task
+from common.loader import TrainingBatches, load_splits
+from common.model import load_model, make_optimizer, weights_digest
+from common.record import Record
+from common.run import run
+from common.world import agree
+
+
+def average_gradients(model, world):
+    """Make every rank's gradients their mean over the ranks: summed by all_reduce, then divided.
+
+    With gradients of S bytes on N ranks, every rank sends and receives 2(N-1)/N x S bytes: gloo
+    and NCCL pass them around a ring, where no rank has more to carry than another.
+    """
+    for bucket in gradient_buckets(model):
+        dist.all_reduce(bucket, op=dist.ReduceOp.SUM)
+        bucket /= world.size
+
+
+def main(args, world):
+    task = find_task(args.task_name)
+    model, tokenizer = load_model(args, task, world)
+    splits = load_splits(args, task, tokenizer)
+    agree(world, data=[split.digest for split in splits.values()], weights=weights_digest(model))
+    batches = TrainingBatches(splits, tokenizer, args, world)
+    record = Record(args, world, model, splits, batches)
+    optimizer, scheduler = make_optimizer(model, args, record.updates)
+
+    for epoch in record.epochs():
+        for step_batches in record.steps(batches, epoch):
+            optimizer.zero_grad()
+            for batch, share in step_batches:  # one batch, unless gradients are accumulated
+                loss = model(**batch).loss * share
+                record.lap("forward", loss)
+                loss.backward()
+                record.lap("backward")
+            average_gradients(model, world)
+            record.lap("sync")
+            clip_grad_norm_(model.parameters(), args.max_grad_norm)
+            optimizer.step()
+            scheduler.step()
+            record.lap("update")
+        record.end_epoch(epoch, evaluate(model, task, splits, tokenizer, args, world))
+    record.finish(model, tokenizer)
+
+
+if __name__ == "__main__":
+    run(main, __file__)
