@@ -1,10 +1,10 @@
 """The dev-set metric of a model."""
 
-import torch
-import torch.distributed as dist
-
 from common.glue import score
 from common.loader import collate
+
+import torch
+import torch.distributed as dist
 
 
 @torch.no_grad()

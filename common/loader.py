@@ -1,10 +1,10 @@
 """A rank's share of the data, in batches that are ready for the model."""
 
+from common.features import load_features
+
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, DistributedSampler
-
-from common.features import load_features
 
 
 def load_splits(args, task, tokenizer):

@@ -6,6 +6,9 @@ import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from common.errors import UserError
+from common.tiny import tiny_model, tiny_tokenizer
+
 import torch
 import transformers
 from huggingface_hub import constants
@@ -15,9 +18,6 @@ from transformers import (
     AutoTokenizer,
     get_linear_schedule_with_warmup,
 )
-
-from common.errors import UserError
-from common.tiny import tiny_model, tiny_tokenizer
 
 NO_DECAY = ("bias", "LayerNorm.weight", "layer_norm.weight")
 
@@ -34,7 +34,7 @@ def load_model(args, task, world):
     torch.manual_seed(args.seed)
     num_labels = len(task.labels or ("score",))
     if args.model_name_or_path == "tiny":
-        model, tokenizer = tiny_model(num_labels), tiny_tokenizer(args.do_lower_case)
+        model, tokenizer = tiny_model(num_labels), tiny_tokenizer()
     else:
         model, tokenizer = load_checkpoint(args, num_labels)
     if model.config.model_type != args.model_type:

@@ -12,11 +12,11 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
+from common.errors import UserError
+
 import torch
 import transformers
 from tqdm import tqdm
-
-from common.errors import UserError
 
 FORMAT = 1
 PHASES = ("data", "forward", "backward", "sync", "update")
@@ -41,6 +41,7 @@ class Record:
         self.bar = tqdm(
             total=self.updates,
             unit="step",
+            leave=False,
             disable=world.rank > 0 or not self.updates,
             mininterval=0.1 if sys.stderr.isatty() else 10,
         )

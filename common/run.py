@@ -16,7 +16,8 @@ def run(main, script, flags=()):
     """
     world, code = None, 1
     try:
-        from common import cli, world as workers  # slow imports: Ctrl-C may come before they end
+        from common import cli  # here, as these take seconds: Ctrl-C may come before they end
+        from common import world as workers
 
         args = cli.parse_args(script, flags)
         world = workers.join(args)
@@ -33,12 +34,10 @@ def run(main, script, flags=()):
         from common import watch
 
         reason = traceback.format_exception_only(error)[-1].strip()
-        if isinstance(error, watch.PeerLost) and not world:
-            print(error, file=sys.stderr)
-        elif watch.is_loss_of_peer(error):
-            print(world.watch.explain(watch.stack_of(error)), file=sys.stderr)
-        else:
+        if not watch.is_loss_of_peer(error):
             traceback.print_exc()
+        elif world:
+            world.watch.give_up(watch.stack_of(error))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the farewell short
     if world:
         world.watch.leave("failed", reason)

@@ -10,10 +10,10 @@ import threading
 import time
 from pathlib import Path
 
+from common.record import write_whole
+
 import psutil
 import torch.distributed as dist
-
-from common.record import write_whole
 
 RECORDED = ("all_reduce", "gather", "scatter")
 
@@ -151,7 +151,7 @@ class Traffic:
             print(table(summary))
 
     def summary(self):
-        """The run's traffic as a dict: per iteration (the median step's) and per epoch, in bytes."""
+        """The traffic as a dict: of each iteration, their mean, and of each epoch; in bytes."""
         return {
             "method": self.args.method,
             "dtype": self.args.gradient_dtype,

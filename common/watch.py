@@ -51,7 +51,7 @@ class Watch:
             if failed and failed != [self.rank]:
                 time.sleep(BEAT)  # the main thread may fail by itself, and knows more
                 stack = traceback.walk_stack(sys._current_frames()[self.main])
-                print(self.explain(stack), file=sys.stderr, flush=True)
+                self.give_up(stack)
                 os._exit(1)
             time.sleep(BEAT)
 
@@ -87,8 +87,8 @@ class Watch:
                 deadline = min(deadline, time.monotonic() + SOON)
             time.sleep(0.05)
 
-    def explain(self, stack):
-        """One line on who was lost, and where this worker was by its `stack`; it leaves, too.
+    def give_up(self, stack):
+        """Say in one line who was lost, and where this worker was by its `stack`; it leaves, too.
 
         Takes a few seconds: each survivor waits for the others to say whether they failed or only
         lost a peer as well. For ever in a second thread: the first one's line is enough.
@@ -105,12 +105,26 @@ class Watch:
             deadline = time.monotonic() + PATIENCE
             while time.monotonic() < deadline and not settled(self.leavers(), self.size):
                 time.sleep(0.05)
-            verdict = self.verdict(self.leavers(), before, self.signs())
-            if self.rank == 0:
-                time.sleep(SOON)  # others, who noticed later, still ask the store
+            reasons = self.leavers()
+            verdict = self.verdict(reasons, before, self.signs())
         except RuntimeError:
+            reasons = {}
             verdict = f"rank 0 is gone, and with it the run. {ADVICE}"
-        return f"rank {self.rank} stops {where}: {verdict}"
+        progress_bar = "\n" if self.rank == 0 else ""
+        line = f"{progress_bar}rank {self.rank} stops {where}: {verdict}"
+        print(line, file=sys.stderr, flush=True)
+        if self.rank == 0:
+            time.sleep(SOON)  # others, who noticed later, still ask the store that is served here
+        elif reasons.get(0, {}).get("kind") == "failed":
+            self.outlast(SOON)
+
+    def outlast(self, seconds):
+        """Wait until rank 0, and with it the store, has ended: a launcher sees the cause first."""
+        deadline = time.monotonic() + seconds
+        with contextlib.suppress(RuntimeError):
+            while time.monotonic() < deadline:
+                self.store.check(["left"])
+                time.sleep(0.05)
 
     def signs(self):
         """Rank -> its last sign of life; empty where there is none, or no store any more."""
@@ -145,6 +159,10 @@ class Watch:
                 return f"rank {rank} has finished already: it went through fewer steps"
         if reasons.get(self.rank, {}).get("kind") == "absent":
             return f"the other ranks waited here for this one, {self.timeout:g} s or longer"
+        places = {rank: left["reason"] for rank, left in sorted(reasons.items())}
+        if len(set(places.values())) > 1:
+            each = ", ".join(f"rank {rank} {place}" for rank, place in places.items())
+            return f"the ranks wait for each other in different places: {each}"
         return f"no rank is known to have failed: the network broke or was too slow. {ADVICE}"
 
 
@@ -157,7 +175,7 @@ def settled(reasons, size):
 
 
 def stack_of(error):
-    """The stack that `error` came through, innermost frame first, as traceback.walk_stack has it."""
+    """The stack that `error` came through, innermost frame first, as walk_stack gives one."""
     return reversed(list(traceback.walk_tb(error.__traceback__)))
 
 

@@ -9,14 +9,14 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
+from common.errors import UserError
+from common.watch import PeerLost, Watch, is_loss_of_peer, stack_of
+
 import psutil
 import tokenizers
 import torch
 import torch.distributed as dist
 import transformers
-
-from common.errors import UserError
-from common.watch import PeerLost, Watch, is_loss_of_peer, stack_of
 
 # Flags that may differ between workers: where things lie on each machine, and who it is.
 # What lies there is compared by content, in agree().
@@ -26,6 +26,7 @@ PERSONAL = {
     *("model_name_or_path", "config_name", "tokenizer_name"),
     *("overwrite_cache", "overwrite_output_dir"),
 }
+EXPLAINING = 8.0  # seconds of --timeout that are kept for finding out who was lost
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,13 @@ def join(args):
             store=dist.PrefixStore("group", store),
             rank=rank,
             world_size=size,
-            timeout=timedelta(seconds=args.timeout),
+            timeout=timedelta(seconds=max(args.timeout / 2, args.timeout - EXPLAINING)),
             **options,
         )
     except BaseException as error:
         if is_loss_of_peer(error):
-            raise PeerLost(watch.explain(stack_of(error))) from None
+            watch.give_up(stack_of(error))
+            raise PeerLost from None
         watch.leave("failed", first_line(error))
         raise
     shared = len({member["address"] for member in members}) == 1

@@ -1,7 +1,5 @@
 """Task 1: fine-tune BERT on GLUE with one worker."""
 
-from torch.nn.utils import clip_grad_norm_
-
 from common.evaluate import evaluate
 from common.glue import find_task
 from common.loader import TrainingBatches, load_splits
@@ -9,6 +7,8 @@ from common.model import load_model, make_optimizer, weights_digest
 from common.record import Record
 from common.run import run
 from common.world import agree
+
+from torch.nn.utils import clip_grad_norm_
 
 
 def main(args, world):

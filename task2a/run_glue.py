@@ -1,9 +1,5 @@
 """Task 2(a): average the gradients with gather and scatter."""
 
-import torch
-import torch.distributed as dist
-from torch.nn.utils import clip_grad_norm_
-
 from common.buckets import gradient_buckets
 from common.evaluate import evaluate
 from common.glue import find_task
@@ -12,6 +8,10 @@ from common.model import load_model, make_optimizer, weights_digest
 from common.record import Record
 from common.run import run
 from common.world import agree
+
+import torch
+import torch.distributed as dist
+from torch.nn.utils import clip_grad_norm_
 
 
 def average_gradients(model, world):

@@ -1,8 +1,5 @@
 """Task 3: average the gradients with DistributedDataParallel."""
 
-from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import clip_grad_norm_
-
 from common.evaluate import evaluate
 from common.glue import find_task
 from common.loader import TrainingBatches, load_splits
@@ -10,6 +7,9 @@ from common.model import load_model, make_optimizer, weights_digest
 from common.record import Record
 from common.run import run
 from common.world import agree
+
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
 
 
 def main(args, world):
