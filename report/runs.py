@@ -1,0 +1,68 @@
+"""Reads what runs leave: run.json, the steps of every rank, the traffic."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.errors import UserError
+from common.record import FORMAT
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's records: `facts` is run.json, `steps` a list of step lines for each rank."""
+
+    folder: Path
+    facts: dict
+    steps: list
+    traffic: dict | None
+
+    @property
+    def name(self):
+        """The task, such as 2a; with the method for task 4."""
+        task = self.facts["strategy"].removeprefix("task")
+        return f"{task}: {self.traffic['method']}" if self.traffic else task
+
+    @property
+    def losses(self):
+        """The global loss of each step: the ranks' losses weighted by their examples."""
+        return [
+            sum(rank["loss"] * rank["examples"] for rank in step)
+            / sum(rank["examples"] for rank in step)
+            for step in zip(*self.steps, strict=True)
+        ]
+
+    @property
+    def full_steps(self):
+        """How many steps of the first epoch have full batches: its last may hold fewer rows."""
+        first = [sum(r["examples"] for r in step) for step in zip(*self.steps, strict=True)]
+        epoch = [n for n, line in zip(first, self.steps[0], strict=True) if line["epoch"] == 1]
+        return sum(examples == epoch[0] for examples in epoch)
+
+    def seconds(self, phase):
+        """Mean seconds per iteration in a phase, over the ranks, without the first iteration."""
+        times = [line["seconds"][phase] for rank in self.steps for line in rank[1:]]
+        return sum(times) / len(times) if times else float("nan")
+
+
+def load_run(folder):
+    """The run in a folder; raises UserError for one that is missing, unfinished, or newer."""
+    folder = Path(folder)
+    try:
+        facts = json.loads((folder / "run.json").read_text())
+        if facts["format"] > FORMAT:
+            raise UserError(
+                f"{folder}: its records have format {facts['format']}, and this reads up to "
+                f"{FORMAT}; use the version of the kit that wrote them, or a newer one"
+            )
+        if facts["end"] is None:
+            raise UserError(f"{folder}: this run did not finish; run it again")
+        files = [folder / f"steps.rank{rank}.jsonl" for rank in range(facts["world_size"])]
+        steps = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+        traffic = folder / "traffic.rank0.json"
+        traffic = json.loads(traffic.read_text()) if traffic.exists() else None
+    except FileNotFoundError as error:
+        raise UserError(f"{folder}: there is no {Path(error.filename).name} of a run") from None
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise UserError(f"{folder}: broken records ({error!r}); run it again") from None
+    return Run(folder, facts, steps, traffic)

@@ -1,0 +1,286 @@
+"""Write the bundled sample: a small textual-entailment set of our own, in GLUE RTE's format.
+
+    python sample_data/make_sample.py            # sample_data/RTE/train.tsv and dev.tsv
+    python sample_data/make_sample.py --vocab    # common/tiny_vocab.txt, from those two files
+
+The same bytes on every run and every Python. A premise tells one fact or more, between idle
+sentences; the hypothesis restates one of them, and does not follow where a detail was changed.
+"""
+
+import argparse
+import random
+import re
+import string
+from collections import Counter
+from pathlib import Path
+
+HERE = Path(__file__).parent
+VOCABULARY = HERE.parent / "common" / "tiny_vocab.txt"
+VOCABULARY_SIZE = 2000
+SEED = 744
+SLOT = r"{(\w+)}"
+ROWS = {"train": 2490, "dev": 277}  # as many as the real RTE has
+SHORTEST, LONGEST = 8, 60  # words in a premise
+BORROWED = 0.2  # of the changed details, where another fact of the premise has one to offer
+
+# What a slot may hold. "a/b=c": the premise says a or b, the hypothesis says c.
+POOLS = {
+    "first": "Adam Alice Boris Carla Clara David Diana Edwin Elena Felix Frida George Greta Henry "
+    "Irene Ivan Julia Karl Laura Leo Maria Nora Oscar Paula Rosa Simon Tina Victor",
+    "last": "Archer Baxter Bell Brandt Carter Castro Dawson Fisher Foster Garcia Hansen Holm Ito "
+    "Keller Kovacs Lindt Lopez Marsh Meyer Novak Okafor Patel Reed Rossi Silva Stone Tanaka Weber",
+    "city": "Athens Berlin Boston Cairo Chicago Denver Dublin Geneva Havana Helsinki Lima Lisbon "
+    "London Madrid Milan Moscow Nairobi Oslo Paris Prague Rome Seoul Sydney Tokyo Vienna Warsaw",
+    "country": "Brazil Canada Chile Denmark Egypt France Germany Greece India Ireland Italy Japan "
+    "Kenya Mexico Norway Peru Poland Portugal Spain Sweden",
+    "company": "Altavane Brightwell Corvane Dunmore Eastport Fernhill Glenmark Harcourt Ironbridge "
+    "Kestrel Lakeland Merrow Northgate Oakridge Pinecrest Quantor Redfield Silverline Westbrook",
+    "team": "Badgers Comets Dragons Eagles Falcons Hornets Lions Pirates Ravens Sharks Wolves",
+    "day": "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
+    "month": "January February March April May June July August September October November December",
+    "year": "1923 1928 1931 1935 1938 1942 1947 1951 1953 1958 1961 1964 1969 1972 1976 1980 1984",
+    "number": "21 23 24 25 27 28 31 32 34 36 38 42 43 45 46 48 51 52 54 57 59 61 62 64",
+    "colour": "black blue brown golden green grey pink purple red silver white yellow",
+    "vehicle": "bicycle boat bus car motorcycle tractor truck van",
+    "animal": "bear camel crocodile giraffe leopard lion monkey panda penguin tiger wolf zebra",
+    "instrument": "cello clarinet flute guitar harp piano trumpet violin",
+    "subject": "biology chemistry drawing geography history mathematics music physics",
+    "job": "baker banker carpenter dentist farmer lawyer nurse painter pilot plumber tailor",
+    "office": "chairman director president secretary treasurer",
+    "building": "bakery church cinema factory hospital hotel library school stadium theatre",
+    "topic": "birds clocks dinosaurs gardens islands mountains ships trains volcanoes",
+    "relative": "aunt brother cousin daughter father mother sister son uncle",
+    "food": "apples bread cheese coffee fish honey olives rice sugar tea wine",
+    "place": "first second third fourth fifth sixth",
+    "move": "rose/climbed/jumped/gained=went_up fell/dropped/slid/sank=went_down",
+    "vote": "approved/backed/accepted=supported rejected/blocked/refused=opposed",
+    "review": "praised/admired/loved=liked panned/mocked/hated=disliked",
+    "result": "won=a_victory lost=a_defeat",
+}
+
+# Three lines a fact: two ways to tell it in a premise, and the hypotheses that may restate it.
+FACTS = """\
+{person} moved to {city} in {month}.
+In {month}, {person} packed everything and moved to {city}.
+{person} moved to {city}. / {person} moved in {month}.
+{person}, a {job}, was born in {city} in {year}.
+{person}, who was born in {city} in {year}, became a {job} like many others there.
+{person} was born in {city}. / {person} was born in {year}. / {person} was a {job}.
+{person} bought a {colour} {vehicle} on {day}.
+On {day} {person} went to a dealer and bought a {colour} {vehicle}.
+{person} bought a {vehicle} on {day}. / {person} bought a {colour} {vehicle}.
+A museum in {city} opened a show about {topic} on {day}.
+On {day} visitors were the first to see a show about {topic} at a museum in {city}.
+A museum in {city} has a show about {topic}. / The show about {topic} opened on {day}.
+Shares of {company} {move} by {number} percent on {day}.
+On {day} shares of {company}, long watched by traders, {move} by {number} percent.
+Shares of {company} {move}. / Shares of {company} {move} on {day}.
+{company} named {person} as its new {office}.
+After a long search, {company} named {person} as its new {office}.
+{person} is the new {office} of {company}. / {company} named a new {office}.
+The council of {city} {vote} a plan to build a new {building}.
+After a long debate, the council of {city} {vote} a plan to build a new {building}.
+The council of {city} {vote} the plan. / The council of {city} {vote} a new {building}.
+{person} plays the {instrument} in an orchestra in {city}.
+For some years {person} has played the {instrument} in an orchestra in {city}.
+{person} plays the {instrument}. / {person} plays in an orchestra in {city}.
+The {team} {result} their match in {city} on {day}.
+In front of a full house in {city}, the {team} {result} their match on {day}.
+The match was {result} for the {team}. / The {team} had a match in {city} on {day}.
+A storm hit {city} on {day} and left {number} homes without power.
+Strong winds reached {city} on {day}, and the storm left {number} homes without power.
+The storm left {number} homes without power. / A storm reached {city}. / A storm came on {day}.
+{person} won a prize for a book about {topic} in {year}.
+In {year} a book about {topic} won a prize for its author, {person}.
+{person} won a prize for a book about {topic}. / {person} won a prize in {year}.
+The zoo in {city} has a new {animal}, which came from {country}.
+A {animal} from {country} has found a new home at the zoo in {city}.
+The zoo in {city} has a new {animal}. / The new {animal} is from {country}.
+The old bridge near {city} was painted {colour} in {year}.
+Workers painted the old bridge near {city} {colour} in {year}.
+The bridge near {city} was painted {colour}. / The bridge near {city} was painted in {year}.
+{person} teaches {subject} at a school in {country}.
+At a small school in {country}, children learn {subject} from {person}.
+{person} teaches {subject}. / {person} works at a school in {country}.
+A shop in {city} sells {food} from {country}.
+Customers come from far away to a shop in {city} that sells {food} from {country}.
+A shop in {city} sells {food}. / The {food} in the shop is from {country}.
+{company} will open a {building} in {city} in {month}.
+Plans of {company} for {city} include a {building}, which will open in {month}.
+{company} will open a {building}. / The {building} will open in {month}.
+A fire in a {building} was put out by {number} firefighters on {day}.
+It took {number} firefighters to put out a fire in a {building} on {day}.
+The fire was in a {building}. / The fire was put out on {day}. / {number} firefighters came.
+{person} came {place} in a race in {city}.
+Of all the runners who finished a race in {city}, {person} came {place}.
+{person} came {place} in a race. / {person} finished a race in {city}.
+{person}, the foreign minister of {country}, visited {city} in {month}.
+The foreign minister of {country}, {person}, was in {city} for a week in {month}.
+{person} was in {city} in {month}. / The minister of {country} was in {city}.
+The {relative} of {person} runs a {building} in {city}.
+In {city} there is a {building} that the {relative} of {person} runs.
+The {relative} of {person} runs a {building}. / There is a {building} in {city}.
+Critics {review} the new film by {person}, which is set in {country}.
+Set in {country}, the new film by {person} was widely shown, and critics {review} it.
+Critics {review} the film by {person}. / The film by {person} is set in {country}.
+{person}, aged {number}, works as a {job} in {country}.
+A {job} in {country} since leaving school, {person} is now {number} years old.
+{person} is a {job}. / {person} is a {job} in {country}. / {person} is {number} years old.
+"""
+
+IDLE = """\
+The news spread quickly.
+Nobody was surprised to hear it.
+Local papers wrote about it at length.
+Few people had expected this so early in the season.
+It was the talk of the neighbourhood for some time.
+No further details were given to the press.
+A spokesman said that more would be known soon, but he did not want to say when.
+The weather was mild, and many people were out in the streets until late in the evening.
+There were no complaints, although some neighbours said that it had been rather noisy.
+Those who were there remember it well, and they still like to speak about it today.
+"""
+
+# English beyond the sample, so that other text is not all single letters.
+COMMON = """
+able above across against ago age air all almost along already also always am among any are area
+around ask away back bank based be because been before began being best better between big billion
+body both business but call called can case cause center central century charge child claim clear
+close company control could country court crime dead deal death decided did die died do does down
+during each east economic effect eight election end energy even event ever every fact family federal
+fight final find five force former four free game gave general get give global go going good
+government great group half have head health heart held help her here high him his how human if
+important increase industry information into international island issue job just keep killed kind
+know land large last law lead leader least less let level life line list little live lost low main
+major make man market matter may me medical meet meeting member men military million money month
+morning most much must my name nation national need never next night nine north not nothing nuclear
+off oil once one only or order other our over own part party past pay peace per period play point
+police policy political power press price prime prison problem process product program project
+public question rate reach real reason recent region report research rest result right rise role
+rule same saw security send sent service seven several she should side since site six social south
+space special stand start state station stop story street study such support sure system take tax
+team ten than them then these thing think this thought thousand three through together told too top
+total town trade treatment trial two under union united university up us use very victim view war
+water way we week west what where whether while whole why win with woman women word world yet you
+"""
+
+
+def pools():
+    """Slot -> its entries; a person is any first name with any last one."""
+    table = {slot: entries.split() for slot, entries in POOLS.items()}
+    table["person"] = [f"{a}_{b}" for a in table["first"] for b in table["last"]]
+    return table
+
+
+def draw(rng, entries, taken):
+    """An entry that shares no word with those of `taken`."""
+    words = set("_".join(taken).split("_"))
+    while True:
+        entry = rng.choice(entries)
+        if words.isdisjoint(entry.split("_")):
+            return entry
+
+
+def fill(rng, template, values, restated=False):
+    """The template with a word for each slot: one that a premise says, or the one that restates."""
+
+    def word(slot):
+        said, _, other = values[slot[1]].partition("=")
+        return (other if restated and other else rng.choice(said.split("/"))).replace("_", " ")
+
+    return re.sub(SLOT, word, template)
+
+
+def tell(rng, table):
+    """A premise's sentences, and for each fact in it the hypotheses and the slots' entries."""
+    length = min(rng.randint(SHORTEST, LONGEST), rng.randint(SHORTEST, LONGEST))
+    lines, idle = FACTS.splitlines(), IDLE.splitlines()
+    first_lines = rng.sample(range(0, len(lines), 3), len(lines) // 3)
+    rng.shuffle(idle)
+    sentences, facts, taken = [], [], []
+    while len(" ".join(sentences).split()) < length:
+        if facts and rng.random() < 0.4:
+            sentences.append(idle.pop())
+            continue
+        first = first_lines.pop()
+        values = {}
+        for slot in re.findall(SLOT, lines[first]):
+            values[slot] = draw(rng, table[slot], taken)
+            taken.append(values[slot])
+        sentences.append(fill(rng, lines[first + rng.randrange(2)], values))
+        facts.append((lines[first + 2].split(" / "), values))
+    return sentences, facts, taken
+
+
+def pair(rng, table, entails):
+    """(premise, hypothesis): the hypothesis restates the first fact, or changes a detail of it."""
+    while True:
+        sentences, ((hypotheses, values), *others), taken = tell(rng, table)
+        rng.shuffle(sentences)
+        premise = " ".join(sentences)
+        if len(premise.split()) <= LONGEST:
+            break
+    template = rng.choice(hypotheses)
+    if not entails:
+        slot = rng.choice(re.findall(SLOT, template))
+        elsewhere = [told[slot] for _, told in others if slot in told]
+        borrow = elsewhere and rng.random() < BORROWED
+        values[slot] = rng.choice(elsewhere) if borrow else draw(rng, table[slot], taken)
+    return premise, fill(rng, template, values, restated=True)
+
+
+def splits(seed):
+    """Split -> its rows (premise, hypothesis, label), half of each label, no premise twice."""
+    rng, table, told, data = random.Random(seed), pools(), set(), {}
+    for split, rows in ROWS.items():
+        data[split] = []
+        while len(data[split]) < rows:
+            entails = len(data[split]) % 2 == 0
+            premise, hypothesis = pair(rng, table, entails)
+            if premise not in told:
+                told.add(premise)
+                label = "entailment" if entails else "not_entailment"
+                data[split].append((premise, hypothesis, label))
+        rng.shuffle(data[split])
+    return data
+
+
+def tsv(rows):
+    """The rows as the text of an RTE file."""
+    lines = ["\t".join((str(index), *row)) for index, row in enumerate(rows)]
+    return "\n".join(["index\tsentence1\tsentence2\tlabel", *lines, ""])
+
+
+def vocabulary(words, size):
+    """WordPiece tokens, one a line: special ones, characters, words, then pieces of those words."""
+    words = sorted(words | set(COMMON.split()))
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokens += [chr(code) for code in range(33, 127) if not chr(code).isupper()]
+    tokens += ["##" + c for c in string.digits + string.ascii_lowercase]
+    tokens += [word for word in words if len(word) > 1]
+    pieces = Counter()
+    for word in words:
+        for start in range(len(word)):
+            for end in range(start + 2, min(start + 5, len(word)) + 1):
+                pieces["##" * (start > 0) + word[start:end]] += end - start
+    spare = sorted(pieces.keys() - set(tokens), key=lambda piece: (-pieces[piece], piece))
+    return "\n".join(tokens + spare[: size - len(tokens)]) + "\n"
+
+
+def main():
+    """Write the two files of the sample or, with --vocab, the tiny BERT's vocabulary."""
+    parser = argparse.ArgumentParser(description="write the bundled sample")
+    parser.add_argument("--vocab", action="store_true", help="write common/tiny_vocab.txt instead")
+    data = splits(SEED)
+    files = {HERE / "RTE" / f"{split}.tsv": tsv(rows) for split, rows in data.items()}
+    if parser.parse_args().vocab:
+        text = " ".join(told for rows in data.values() for row in rows for told in row[:2])
+        words = set(re.findall(r"\w+", text.lower()))
+        files = {VOCABULARY: vocabulary(words, VOCABULARY_SIZE)}
+    for path, text in files.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(text.encode())
+
+
+if __name__ == "__main__":
+    main()
