@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from common import launchers
 from common.errors import UserError
+from common.glue import find_task
 
 
 class Flag(NamedTuple):
@@ -173,7 +174,20 @@ def contradictions(args):
         problems.append("--max_steps 0: must be at least 1, or -1 to train by epochs")
     if not (args.do_train or args.do_eval):
         problems.append("neither --do_train nor --do_eval is given: there is nothing to do")
-    return problems + folder_problems(args)
+    return problems + task_problems(args) + folder_problems(args)
+
+
+def task_problems(args):
+    """What is wrong with --task_name."""
+    if args.task_name is None:
+        return []
+    try:
+        task = find_task(args.task_name)
+    except UserError as problem:
+        return [str(problem)]
+    if not task.dev_splits:
+        return [f"--task_name {task.name}: its labels are not public; there is nothing to score"]
+    return []
 
 
 def folder_problems(args):
@@ -205,3 +219,7 @@ def flag_table():
         default = "required" if default is None else default
         rows.append(f"| `--{flag.name}` | {default} | {flag.help} |")
     return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    print(flag_table())

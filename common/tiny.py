@@ -14,7 +14,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 
 VOCABULARY = Path(__file__).with_name("tiny_vocab.txt")
 SEED = 744
-HIDDEN = 96
+HIDDEN = 128
 SEGMENT = 16  # of the hidden coordinates, these hold the segment, and no word
 BOUNDS = {  # weights are uniform in +-bound; all others keep the variance of what they multiply
     "word_embeddings": 1.0,
@@ -53,8 +53,11 @@ def tiny_model(num_labels):
         if weight.dim() == 2:
             bound = BOUNDS.get(name.split(".")[-2], math.sqrt(3 / weight.shape[1]))
             weight.copy_((torch.rand(weight.shape, generator=generator) * 2 - 1) * bound)
-    model.bert.embeddings.word_embeddings.weight[:, :SEGMENT] = 0
-    model.bert.embeddings.token_type_embeddings.weight[:, SEGMENT:] = 0
+    embeddings = model.bert.embeddings
+    embeddings.word_embeddings.weight[:, :SEGMENT] = 0
+    segments = embeddings.token_type_embeddings.weight
+    segments[:, SEGMENT:] = 0
+    segments[1] = -segments[0]
     for layer, (gain, pull) in zip(model.bert.encoder.layer, LAYERS, strict=True):
         query, key = layer.attention.self.query.weight, layer.attention.self.key.weight
         key *= gain

@@ -1,0 +1,120 @@
+"""How long each way to average the gradients takes, against bare collectives on as many bytes.
+
+Started like a task (see cluster.bench), on any model; rank 0 leaves sync_times.json. Every way
+starts at a barrier and ends when the slowest rank has ended; the ways take turns.
+"""
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+import task2a.run_glue
+import task2b.run_glue
+from common.glue import find_task
+from common.loader import TrainingBatches, load_splits
+from common.model import load_model, make_optimizer
+from common.record import write_whole
+from common.run import run
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+ROUNDS = 10  # after one that is discarded
+
+
+def main(args, world):
+    task = find_task(args.task_name)
+    model, tokenizer = load_model(args, task, world)
+    batches = TrainingBatches(load_splits(args, task, tokenizer), tokenizer, args, world)
+    [(batch, _)] = next(batches.epoch(1))
+    optimizer, _ = make_optimizer(model, args, 2)
+    model(**batch).loss.backward()
+    optimizer.step()
+    task2a.run_glue.average_gradients(model, world)
+    peaks = everyone(peak_memory(), world)
+    flat = torch.cat([p.grad.view(-1) for p in model.parameters() if p.grad is not None])
+    seconds = time_in_turn(
+        {
+            "2(a)": lambda: task2a.run_glue.average_gradients(model, world),
+            "2(b)": lambda: task2b.run_glue.average_gradients(model, world),
+            "flat all_reduce": lambda: dist.all_reduce(flat),
+            "flat gather+scatter": gather_scatter(flat, flat.numel(), world),
+            "25 MB gather+scatter": gather_scatter(flat, 25 * 2**20 // flat.element_size(), world),
+        },
+        world,
+    )
+    seconds.update(time_in_turn(backward_passes(model, batch), world))
+    if world.rank == 0:
+        facts = {
+            "bytes": flat.numel() * flat.element_size(),
+            "seconds": seconds,
+            "peak_memory": peaks,
+        }
+        write_whole(Path(args.output_dir) / "sync_times.json", json.dumps(facts, indent=1) + "\n")
+
+
+def gather_scatter(flat, size, world):
+    """A bare gather, mean and scatter of `flat`, `size` elements at a time, into buffers kept."""
+    root = world.rank == 0
+    kept = [torch.empty(min(size, flat.numel())) for _ in range(world.size)] if root else []
+
+    def average():
+        for part in flat.split(size):
+            copies = [buffer[: part.numel()] for buffer in kept] or None
+            dist.gather(part, copies, dst=0)
+            if root:
+                for copy in copies[1:]:
+                    copies[0].add_(copy)
+                copies[0].div_(world.size)
+                copies = copies[:1] * world.size
+            dist.scatter(part, copies, src=0)
+
+    return average
+
+
+def backward_passes(model, batch):
+    """Forward and backward under task 3's wrapper, with and without its synchronisation."""
+    model = DistributedDataParallel(model, static_graph=True)
+
+    def synchronised():
+        model(**batch).loss.backward()
+
+    def silent():
+        model.module(**batch).loss.backward()
+
+    return {"forward and backward, 3": synchronised, "forward and backward, alone": silent}
+
+
+def time_in_turn(ways, world):
+    """Name -> seconds of each round of each way: the slowest rank's."""
+    seconds = {name: [] for name in ways}
+    for _ in range(ROUNDS + 1):
+        for name, way in ways.items():
+            dist.barrier()
+            start = time.perf_counter()
+            way()
+            seconds[name].append(time.perf_counter() - start)
+    return {
+        name: [max(ranks) for ranks in zip(*everyone(times, world), strict=True)][1:]
+        for name, times in seconds.items()
+    }
+
+
+def everyone(value, world):
+    """The value of every rank."""
+    values = [None] * world.size
+    dist.all_gather_object(values, value)
+    return values
+
+
+def peak_memory():
+    """The most memory that this process has held, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+if __name__ == "__main__":
+    run(main, __file__)
