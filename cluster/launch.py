@@ -15,28 +15,23 @@ it, but not their children. macOS cannot do that: there, end the workers by hand
 import argparse
 import contextlib
 import ctypes
-import fcntl
 import functools
 import itertools
 import os
-import pty
 import queue
 import random
-import select
 import signal
 import socket
 import subprocess
 import sys
-import termios
 import threading
 import time
-import tty
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, TextIO
 
+from cluster.screen import Screen, pseudo_terminal, relay_lines, relay_live
 from common.errors import UserError
 
 PORTS = range(20000, 32000)  # below those that kernels choose for outgoing connections
@@ -121,7 +116,7 @@ def launch(
     _check(command, workers)
     env = dict(os.environ if env is None else env)
     threads = env["OMP_NUM_THREADS"] = env.get("OMP_NUM_THREADS") or str(_threads_each(workers))
-    screen, events, team = _Screen(quiet), queue.SimpleQueue(), []
+    screen, events, team = Screen(quiet), queue.SimpleQueue(), []
     with _reserved_port() as port, _signals_to(events.put):
         screen.line(f"cluster.launch: workers: {workers}, port: {port}, threads each: {threads}")
         flags = f"--master_ip 127.0.0.1 --master_port {port} --world_size {workers} --local_rank"
@@ -206,7 +201,7 @@ def _start(command: list[str], rank: int, env: dict[str, str], quiet: bool) -> W
     if rank == 0 and not quiet:
         stdin = None  # for a debugger
         if os.isatty(2):  # we must read the errors, yet tqdm must see a terminal
-            ours, stderr = _pseudo_terminal()
+            ours, stderr = pseudo_terminal()
             stdout = stderr if os.isatty(1) else stdout  # as one: tqdm.write needs their order
     process = subprocess.Popen(
         [sys.executable, "-u", *command],
@@ -231,80 +226,22 @@ def _die_with(launcher: int) -> None:
         os._exit(1)
 
 
-def _pseudo_terminal() -> tuple[int, int]:
-    """Our end and the worker's end of a terminal of our size that changes no byte."""
-    ours, theirs = pty.openpty()
-    tty.setraw(theirs)
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, fcntl.ioctl(2, termios.TIOCGWINSZ, bytes(8)))
-    return ours, theirs
-
-
-class _Screen:
-    """Our stdout and stderr, to which one thread at a time writes."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet, self.lock, self.mid_line = quiet, threading.RLock(), False
-        sys.stdout.flush()  # what the caller printed comes before what the workers print
-
-    def line(self, text: str, prefix: str = "", stream: TextIO = sys.__stderr__) -> None:
-        """Write a line of its own, below a progress bar that stands on the last one."""
-        with self.lock:
-            if self.mid_line:
-                self.write(b"\n")
-            self.write(f"{prefix}{text}\n".encode(), stream)
-
-    def write(self, chunk: bytes, stream: TextIO = sys.__stderr__) -> None:
-        """Write bytes as they are, in whatever encoding a worker chose."""
-        if chunk and not self.quiet:
-            with self.lock:
-                stream.buffer.write(chunk)
-                stream.buffer.flush()
-                self.mid_line = not chunk.endswith(b"\n")
-
-
-def _attend(worker: Worker, screen: _Screen, put: Callable) -> list[threading.Thread]:
+def _attend(worker: Worker, screen: Screen, put: Callable) -> list[threading.Thread]:
     """Start the threads that read a worker's output and wait for its end."""
     process, live = worker.process, worker.rank == 0 and not screen.quiet
     show = functools.partial(screen.line, prefix=f"[rank {worker.rank}] " if worker.rank else "")
     jobs = [(_await_end, worker, put)]
     if live:
-        jobs.append((_relay_live, process.stderr, worker.stderr, screen.write))
+        jobs.append((relay_live, process.stderr, worker.stderr, screen.write))
     else:
-        jobs.append((_relay_lines, process.stderr, worker.stderr, show))
+        jobs.append((relay_lines, process.stderr, worker.stderr, show))
     if process.stdout:
         out = functools.partial(show, stream=sys.__stdout__)
-        jobs.append((_relay_lines, process.stdout, worker.stdout, out))
+        jobs.append((relay_lines, process.stdout, worker.stdout, out))
     threads = [threading.Thread(target=job, args=args, daemon=True) for job, *args in jobs]
     for thread in threads:
         thread.start()
     return threads
-
-
-def _relay_lines(source: BinaryIO, kept: deque[str], show: Callable[[str], None]) -> None:
-    with source, contextlib.suppress(OSError):
-        for line in source:
-            kept.append(_text(line))
-            show(kept[-1])
-
-
-def _relay_live(source: BinaryIO, kept: deque[str], show: Callable[[bytes], None]) -> None:
-    """Show whole lines, and the start of one if it is a progress bar or if no more comes."""
-    recent = start = b""
-    with source, contextlib.suppress(OSError):  # EIO: the worker's end of a terminal is closed
-        while chunk := os.read(source.fileno(), 65536):
-            lines, newline, start = (start + chunk).rpartition(b"\n")
-            show(lines + newline)
-            if b"\r" in start or not select.select([source], [], [], 0.2)[0]:
-                show(start)
-                start = b""
-            recent = (recent + chunk)[-8192:]
-    show(start)
-    kept.extend(map(_text, recent.split(b"\n")))
-
-
-def _text(line: bytes) -> str:
-    """A line as a terminal ends up showing it: a progress bar's last state."""
-    return line.decode(errors="replace").rstrip("\r\n").rpartition("\r")[2]
 
 
 def _await_end(worker: Worker, put: Callable[[Worker], None]) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import socket
 from pathlib import Path
+from pickle import UnpicklingError
 from urllib.parse import urlsplit
 
 from common.errors import UserError
@@ -12,6 +13,7 @@ from common.tiny import tiny_model, tiny_tokenizer
 import torch
 import transformers
 from huggingface_hub import constants
+from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
@@ -76,14 +78,18 @@ def load_checkpoint(args, num_labels):
         model = AutoModelForSequenceClassification.from_pretrained(
             name, config=config, dtype=torch.float32, **where
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError, UnpicklingError) as error:
         reason = str(error).strip().splitlines()[0]
-        if offline:
+        if not isinstance(error, (OSError, ValueError)):
+            reason = f"a file is broken, or only half downloaded ({reason})"
+        fix = f"`hf download {name} --local-dir FOLDER`, and give that FOLDER here"
+        if local:
+            fix = "fetch the folder's files again"
+        elif offline:
             reason = f"the hub ({constants.ENDPOINT}) does not answer, and the cache lacks it"
+            fix = f"where there is a network, {fix}"
         raise UserError(
-            f"--model_name_or_path {name}: {reason}. Where there is a network, fetch it with "
-            f"`hf download {name} --local-dir FOLDER` and give that FOLDER here; or use `tiny`, "
-            "which needs nothing"
+            f"--model_name_or_path {name}: {reason}; {fix}; or use `tiny`, which needs nothing"
         ) from None
     return model, tokenizer
 

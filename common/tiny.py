@@ -43,7 +43,7 @@ def tiny_model(num_labels):
         hidden_size=HIDDEN,
         num_hidden_layers=len(LAYERS),
         num_attention_heads=2,
-        intermediate_size=2 * HIDDEN,
+        intermediate_size=HIDDEN,
         num_labels=num_labels,
     )
     with torch.random.fork_rng(devices=[]):
