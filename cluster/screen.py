@@ -38,6 +38,7 @@ class Screen:
 
 
 def relay_lines(source: BinaryIO, kept: deque[str], show: Callable[[str], None]) -> None:
+    """Show and keep whole lines."""
     with source, contextlib.suppress(OSError):
         for line in source:
             kept.append(text(line))

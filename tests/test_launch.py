@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-import cluster.launch
+import cluster.screen
 from cluster.launch import PORTS, free_port, launch
 from common.errors import UserError
 
@@ -232,7 +232,7 @@ def test_a_line_that_rank_0_writes_in_pieces_is_shown_in_one():
         shown.append(chunk)
 
     os.write(sink, b"first\nTrace")
-    cluster.launch._relay_live(os.fdopen(source, "rb", buffering=0), [], show)
+    cluster.screen.relay_live(os.fdopen(source, "rb", buffering=0), [], show)
     assert [chunk for chunk in shown if chunk] == [b"first\n", b"Traceback\n"]
 
 
