@@ -10,28 +10,24 @@ not given). The other flags of the training scripts are taken, too, and compared
 """
 
 import contextlib
-import ipaddress
 import itertools
-import json
 import os
 import socket
 import statistics
 import sys
-import threading
 import time
-from datetime import timedelta
 
 from common import cli
 from common.errors import UserError
 from common.run import run
-from common.watch import SOON
-from common.world import addresses, resolve, route_to
+from common.watch import SOON, Watch
+from common.world import addresses, introduce, meet, open_store, resolve, route_to
 
 import psutil
 import torch
 import torch.distributed as dist
 
-# Flags that training requires; those on the command line come later, and win.
+# Flags that training requires; those of the command line come later, and win.
 DEFAULTS = (
     "--data_dir . --output_dir . --model_name_or_path tiny --task_name RTE --do_eval --timeout 60"
 )
@@ -44,9 +40,9 @@ SLOW = 1000  # Mbit/s
 def main(args, world):
     """Check and measure everything; rank 0 prints the report."""
     say = print if world.rank == 0 else lambda *_: None
-    say(f"{world.size} workers, backend {world.backend}")
+    say(f"hello: workers: {world.size}, backend: {world.backend}")
     told = gather(world, (describe(args, world), doubts(args, world)))
-    for line in table([row for row, _ in told]):
+    for line, _ in told:
         say(line)
     for size in SIZES:
         check_collectives(world, size)
@@ -55,8 +51,7 @@ def main(args, world):
     for line in measure_pairs(world):
         say(line)
     say(f"all_reduce of {BUCKET / 1e6:g} MB: {time_all_reduce(world) * 1e3:.1f} ms")
-    for line in [line for _, lines in told for line in lines]:
-        say(f"warning: {line}")
+    say("\n".join(warning for _, warnings in told for warning in warnings) or "no warnings")
 
 
 def gather(world, mine):
@@ -67,61 +62,53 @@ def gather(world, mine):
 
 
 def interface(args):
-    """(address, name) of the interface that gloo uses here, and the name of the master route's."""
+    """Address and name of the interface that gloo uses here: the master route's, if not set.
+
+    Raises UserError if GLOO_SOCKET_IFNAME is set to one that is not there, or has no address.
+    """
     address, route = route_to(args.master_ip or "127.0.0.1")
-    nic = os.environ.get("GLOO_SOCKET_IFNAME", route).split(",")[0]
-    if nic != route:
-        address = next(address for address, name in addresses().items() if name == nic)
-    return address, nic, route
+    nic = os.environ.get("GLOO_SOCKET_IFNAME") or route
+    if nic == route:
+        return address, nic
+    here = addresses()
+    for address, name in here.items():
+        if name == nic:
+            return address, nic
+    raise UserError(
+        f"GLOO_SOCKET_IFNAME={nic}: there is no such interface here, or no address on it. There "
+        f"are {', '.join(f'{name} ({address})' for address, name in here.items())}. Unset it, and "
+        "the route to the master decides"
+    )
 
 
 def describe(args, world):
-    """This worker's row of the report."""
-    me, (address, nic, _) = world.members[world.rank], interface(args)
-    speed = psutil.net_if_stats()[nic].speed
-    return {
-        **{"rank": world.rank, "host": me["host"], "address": address, "interface": nic},
-        "Mbit/s": speed or "unknown",
-        "threads": torch.get_num_threads(),
-        "GPUs": me["gpus"],
-        "python": me["python"],
-        "torch": torch.__version__,
-    }
+    """This worker's line of the report."""
+    me, (address, nic) = world.members[world.rank], interface(args)
+    return (
+        f"rank {world.rank}: host {me['host']}, {address} on {nic}, python {me['python']}, "
+        f"torch {torch.__version__}, threads: {torch.get_num_threads()}, GPUs: {me['gpus']}"
+    )
 
 
 def doubts(args, world):
-    """What may go wrong later with this worker: a list of lines."""
-    me, (address, nic, route) = world.members[world.rank], interface(args)
-    who, lines = f"rank {world.rank} ({me['host']}):", []
+    """What may go wrong with this worker later: a list of warnings."""
+    host, (address, nic) = socket.gethostname(), interface(args)
+    _, route = route_to(args.master_ip or "127.0.0.1")
+    speed = psutil.net_if_stats()[nic].speed  # Mbit/s, 0 if unknown
+    several = len({member["address"] for member in world.members}) > 1
     try:
-        name = socket.gethostbyname(me["host"])
+        own = socket.gethostbyname(host)
     except OSError:
-        name = "unknown"
-    apart = len({member["address"] for member in world.members}) > 1
-    if apart and (name == "unknown" or name.startswith("127.")):
-        lines.append(
-            f"{who} its host name is {name} to itself (see /etc/hosts). This kit does not mind, "
-            f"but other programs will not get through unless they set GLOO_SOCKET_IFNAME={nic}"
-        )
-    if nic != route:
-        lines.append(
-            f"{who} GLOO_SOCKET_IFNAME={nic} ({address}), but the route to the master is by "
-            f"{route}: unset it, unless you want that"
-        )
-    if 0 < psutil.net_if_stats()[nic].speed < SLOW:
-        lines.append(
-            f"{who} {nic} is slow ({psutil.net_if_stats()[nic].speed} Mbit/s); if there is a "
-            "faster network, give rank 0's address in that as --master_ip"
-        )
-    return lines
-
-
-def table(rows):
-    """The lines of a table with a column for every key."""
-    cells = [list(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        own = "127.x or nothing"
+    found = {
+        f"its host name means {own} there (see /etc/hosts): this kit does not mind, but other "
+        f"programs over gloo need GLOO_SOCKET_IFNAME={nic}": several and own.startswith("127."),
+        f"GLOO_SOCKET_IFNAME is {nic} ({address}), but the route to the master is by {route}: "
+        "unset it, unless you want that": nic != route,
+        f"{nic} is slow ({speed} Mbit/s): if the machines share a faster network, give rank 0's "
+        "address in that one as --master_ip": 0 < speed < SLOW,
+    }
+    return [f"warning: rank {world.rank} ({host}): {text}" for text, so in found.items() if so]
 
 
 def numbers(rank, size, world):
@@ -136,21 +123,23 @@ def check_collectives(world, size):
     parts = [torch.zeros_like(mine) for _ in every] if world.rank == 0 else None
     dist.gather(mine, parts)
     for rank, part in enumerate(parts or []):
-        verify(part, every[rank], f"gather: rank 0 got from rank {rank}")
+        verify(part, every[rank], f"gather at rank 0, the part of rank {rank}")
     part = torch.zeros_like(mine)
     dist.scatter(part, every if world.rank == 0 else None)
-    verify(part, mine, f"scatter: rank {world.rank} got")
+    verify(part, mine, f"scatter at rank {world.rank}")
     total = mine.clone()
     dist.all_reduce(total)
-    verify(total, sum(every), f"all_reduce: rank {world.rank} got")
+    verify(total, sum(every), f"all_reduce at rank {world.rank}")
 
 
 def verify(got, right, what):
     """Raise UserError, naming the first wrong number, unless both tensors are equal."""
-    for index in (got != right).nonzero()[:1, 0].tolist():
+    wrong = (got != right).nonzero()
+    if len(wrong):
+        first = wrong[0].item()
         raise UserError(
-            f"{what} {got[index]:g} and not {right[index]:g}, number {index} of {len(right)}. "
-            "Reinstall torch there; test that machine's memory and network card"
+            f"{what}: {got[first].item()} instead of {right[first].item()}, number {first} of "
+            f"{len(right)}. Reinstall torch; test the memory and the network card of that machine"
         )
 
 
@@ -165,26 +154,26 @@ def measure_pairs(world):
         for here, there in (pair, pair[::-1]):
             latency, rate = told[here]
             yield (
-                f"rank {here} to {there}: latency {latency * 1e6:.0f} us, bandwidth "
+                f"rank {here} to rank {there}: latency {latency * 1e6:.0f} us, bandwidth "
                 f"{rate / 1e6:.0f} MB/s ({rate * 8 / 1e9:.2f} Gbit/s)"
             )
 
 
 def measure(world, peer, first):
     """Latency in seconds, and bytes per second from this rank to `peer`, which measures too."""
-    small = torch.zeros(2, device=world.device)
-    large = torch.zeros(MESSAGE // 4, device=world.device)
+    small = torch.ones(2, device=world.device)
+    large = torch.ones(MESSAGE // 4, device=world.device)
     latency = statistics.median(round_trips(small, small, peer, first, 200)[20:]) / 2
-    seconds = {turn: min(round_trips(large, small, peer, turn, 3)) for turn in (first, not first)}
+    seconds = {asks: min(round_trips(large, small, peer, asks, 3)) for asks in (first, not first)}
     return latency, MESSAGE / (seconds[True] - latency)
 
 
-def round_trips(question, answer, peer, first, times):
-    """The seconds of each round: the first of the two sends `question` and gets `answer`."""
+def round_trips(question, answer, peer, asks, times):
+    """The seconds of each round: the rank that `asks` sends `question` and gets `answer`."""
     seconds = []
     for _ in range(times):
         start = time.perf_counter()
-        if first:
+        if asks:
             dist.send(question, peer)
             dist.recv(answer, peer)
         else:
@@ -197,7 +186,7 @@ def round_trips(question, answer, peer, first, times):
 
 def time_all_reduce(world):
     """The seconds of an all_reduce of BUCKET bytes, once warm."""
-    bucket = torch.zeros(BUCKET // 4, device=world.device)
+    bucket = torch.ones(BUCKET // 4, device=world.device)
     for _ in range(2):
         dist.barrier()
         start = time.perf_counter()
@@ -207,86 +196,94 @@ def time_all_reduce(world):
     return seconds
 
 
-def check_interface():
-    """End this process if GLOO_SOCKET_IFNAME is set to what gloo cannot use."""
-    here = addresses()
-    for name in filter(None, os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")):
-        if name not in here.values():
-            known = ", ".join(f"{nic} ({address})" for address, nic in here.items())
-            sys.exit(
-                f"hello.py: GLOO_SOCKET_IFNAME={name}: this machine has no such interface, or no "
-                f"address on it. Here are: {known}. Unset it, and the route to the master decides"
-            )
+def knock(args, address, nic):
+    """Raise UserError, on every rank, if some worker cannot connect to another.
 
-
-def knock():
-    """Beside join: end this process, saying why, if some worker cannot connect to another.
-
-    gloo names no worker, and is not in time: where a firewall drops packets it has been seen to
-    try for 137 s with a timeout of 40 s.
+    gloo would name neither, and be late: where a firewall drops packets it has been seen to try
+    for 137 s with a timeout of 40 s. So this comes before join, over a store of its own.
     """
-    with contextlib.suppress(UserError, RuntimeError):  # join meets these as well, and tells them
-        args = cli.parse_args(__file__)
-        if args.world_size > 1:
-            doubt_name(args)
-            blocked = blocked_ways(args)
-            if blocked:
-                print(f"hello.py: {blocked}", file=sys.stderr, flush=True)
-                time.sleep(SOON if args.local_rank == 0 else 0)  # rank 0 serves the store
-                os._exit(2)
-
-
-def doubt_name(args):
-    """Warn of a name for the master that means another machine on every machine."""
-    ip = resolve(args.master_ip, args.master_port)[4][0]
-    if args.master_ip not in (ip, "localhost") and ipaddress.ip_address(ip).is_loopback:
-        print(
-            f"hello.py: warning: at rank {args.local_rank}, --master_ip {args.master_ip} is {ip}, "
-            "which every machine has to itself (see /etc/hosts). If the workers are on several "
-            "machines, give rank 0's address in their network",
-            file=sys.stderr,
-            flush=True,
-        )
-
-
-def blocked_ways(args):
-    """What to say if some worker cannot connect to another, else ""; the same on every rank."""
-    rank, size, limit = args.local_rank, args.world_size, timedelta(seconds=args.timeout + 60)
-    port = args.master_port
-    store = dist.TCPStore(args.master_ip, port, None, False, limit, wait_for_workers=False)
-    address, nic, _ = interface(args)
+    rank, size, deadline = args.local_rank, args.world_size, time.monotonic() + args.timeout
+    store = open_store(args, rank, size, deadline)
+    watch = Watch(store, rank, 1, args.timeout)  # of one worker: none is in a collective yet
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    blocked = []
-    with socket.create_server((address, 0), family=family, backlog=size) as door:
-        me = (rank, nic, *door.getsockname()[:2])
-        for other, its_nic, *its_door in sorted(exchange(store, "doors", me, size)):
-            try:
-                socket.create_connection(its_door, args.timeout / 3 / size).close()
-            except OSError as error:
-                blocked.append(
-                    f"- rank {rank} ({address}, {nic}) to rank {other} ({its_door[0]}, {its_nic}): "
-                    f"{error.strerror or 'no answer'}"
-                )
-        lines = sorted(itertools.chain(*exchange(store, "blocked", blocked, size)))
-    if lines:
-        lines.insert(0, f"all workers reached rank 0's port {port}, but not each other:")
-        lines.append(
-            "Open all TCP ports between the machines (firewalls, security groups). The addresses "
-            "above must be of one network (127.x is none: see --master_ip, GLOO_SOCKET_IFNAME)"
+    try:
+        with socket.create_server((address, 0), family=family, backlog=size) as door:
+            me = {**introduce(args, rank, address, nic), "door": door.getsockname()[:2]}
+            members = meet(store, watch, "doors", me, size, deadline)
+            me["blocked"] = [line for member in members for line in try_door(me, member, args)]
+            members = meet(store, watch, "blocked", me, size, deadline + args.timeout / 3)
+        part(store, rank, size)
+    except UserError:
+        time.sleep(SOON if rank == 0 else 0)  # rank 0 serves the store that the others ask
+        raise
+    except dist.DistError:
+        raise UserError(f"rank {rank} lost another: look at the output of the others") from None
+    blocked = [line for member in members for line in member["blocked"]]
+    if blocked:
+        raise UserError(
+            f"all workers reached rank 0's port {args.master_port}, but not each other:\n"
+            + "\n".join(blocked)
+            + "\nOpen all TCP ports between the machines (firewalls, security groups). The "
+            "addresses above must belong to one network: 127.x does not; see --master_ip and "
+            "GLOO_SOCKET_IFNAME"
         )
-    return "\n".join(lines)
 
 
-def exchange(store, topic, words, size):
-    """Tell `words` under `topic`, and return what all ranks told, once they have."""
-    store.append(topic, json.dumps(words) + "\n")
-    while len(told := store.get(topic).splitlines()) < size:
-        time.sleep(0.05)
-    return [json.loads(line) for line in told]
+def try_door(me, member, args):
+    """A line if the worker `me` cannot connect to another; all together take timeout / 3."""
+    try:
+        socket.create_connection(member["door"], args.timeout / 3 / args.world_size).close()
+    except OSError as error:
+        ends = "rank {rank} ({address} on {nic})".format
+        return [f"- {ends(**me)} to {ends(**member)}: {error.strerror or 'no answer'}"]
+    return []
+
+
+def part(store, rank, size):
+    """Return when all have read what they need, so that rank 0 may free the port for join."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return  # torchrun's own store stays
+    if rank == 0:
+        store.wait([f"read/{other}" for other in range(1, size)])
+    else:
+        store.set(f"read/{rank}", "")
+        with contextlib.suppress(dist.DistError):
+            while store.check(["doors"]):
+                time.sleep(0.02)
+
+
+def check_master(args):
+    """Warn of a master's name that means another machine on every machine."""
+    ip = resolve(args.master_ip or "127.0.0.1", 9)[4][0]
+    if ip.startswith("127.") and args.master_ip not in ("", ip, "localhost"):
+        complain(
+            f"warning: at rank {args.local_rank}, --master_ip {args.master_ip} means {ip}, which "
+            "every machine has to itself (see /etc/hosts). If the workers are on several machines, "
+            "give rank 0's address in their network"
+        )
+
+
+def complain(text):
+    print(f"hello.py: {text}", file=sys.stderr, flush=True)
+
+
+def start():
+    """Run the command line; exits as run() does."""
+    sys.argv[1:1] = DEFAULTS.split()
+    try:
+        args = cli.parse_args(__file__)
+        check_master(args)
+        address, nic = interface(args)
+        if args.world_size > 1:
+            knock(args, address, nic)
+    except UserError as error:
+        complain(error)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        complain("interrupted (Ctrl-C)")
+        sys.exit(130)
+    run(main, __file__)
 
 
 if __name__ == "__main__":
-    check_interface()
-    sys.argv[1:1] = DEFAULTS.split()
-    threading.Thread(target=knock, daemon=True).start()
-    run(main, __file__)
+    start()

@@ -1,27 +1,25 @@
 """Write the bundled sample: a small textual-entailment set of our own, in GLUE RTE's format.
 
-    python sample_data/make_sample.py            # sample_data/RTE/train.tsv and dev.tsv
-    python sample_data/make_sample.py --vocab    # common/tiny_vocab.txt, from those two files
+    python sample_data/make_sample.py     # sample_data/RTE/*.tsv and common/tiny_vocab.txt
 
 The same bytes on every run and every Python. A premise tells one fact or more, between idle
 sentences; the hypothesis restates one of them, and does not follow where a detail was changed.
 """
 
-import argparse
 import random
 import re
 import string
 from collections import Counter
+from itertools import combinations
 from pathlib import Path
 
 HERE = Path(__file__).parent
-VOCABULARY = HERE.parent / "common" / "tiny_vocab.txt"
-VOCABULARY_SIZE = 2000
-SEED = 744
-SLOT = r"{(\w+)}"
+SEED = 2
 ROWS = {"train": 2490, "dev": 277}  # as many as the real RTE has
 SHORTEST, LONGEST = 8, 60  # words in a premise
 BORROWED = 0.2  # of the changed details, where another fact of the premise has one to offer
+TOKENS = 2000  # in the vocabulary
+SLOT = r"{(\w+)}"
 
 # What a slot may hold. "a/b=c": the premise says a or b, the hypothesis says c.
 POOLS = {
@@ -37,7 +35,7 @@ POOLS = {
     "Kestrel Lakeland Merrow Northgate Oakridge Pinecrest Quantor Redfield Silverline Westbrook",
     "team": "Badgers Comets Dragons Eagles Falcons Hornets Lions Pirates Ravens Sharks Wolves",
     "day": "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
-    "month": "January February March April May June July August September October November December",
+    "month": "January February March April June July August September October November December",
     "year": "1923 1928 1931 1935 1938 1942 1947 1951 1953 1958 1961 1964 1969 1972 1976 1980 1984",
     "number": "21 23 24 25 27 28 31 32 34 36 38 42 43 45 46 48 51 52 54 57 59 61 62 64",
     "colour": "black blue brown golden green grey pink purple red silver white yellow",
@@ -71,7 +69,7 @@ On {day} {person} went to a dealer and bought a {colour} {vehicle}.
 {person} bought a {vehicle} on {day}. / {person} bought a {colour} {vehicle}.
 A museum in {city} opened a show about {topic} on {day}.
 On {day} visitors were the first to see a show about {topic} at a museum in {city}.
-A museum in {city} has a show about {topic}. / The show about {topic} opened on {day}.
+The museum in {city} has a show about {topic}. / The show about {topic} opened on {day}.
 Shares of {company} {move} by {number} percent on {day}.
 On {day} shares of {company}, long watched by traders, {move} by {number} percent.
 Shares of {company} {move}. / Shares of {company} {move} on {day}.
@@ -89,7 +87,7 @@ In front of a full house in {city}, the {team} {result} their match on {day}.
 The match was {result} for the {team}. / The {team} had a match in {city} on {day}.
 A storm hit {city} on {day} and left {number} homes without power.
 Strong winds reached {city} on {day}, and the storm left {number} homes without power.
-The storm left {number} homes without power. / A storm reached {city}. / A storm came on {day}.
+The storm left {number} homes without power. / The storm reached {city}. / The storm came on {day}.
 {person} won a prize for a book about {topic} in {year}.
 In {year} a book about {topic} won a prize for its author, {person}.
 {person} won a prize for a book about {topic}. / {person} won a prize in {year}.
@@ -104,7 +102,7 @@ At a small school in {country}, children learn {subject} from {person}.
 {person} teaches {subject}. / {person} works at a school in {country}.
 A shop in {city} sells {food} from {country}.
 Customers come from far away to a shop in {city} that sells {food} from {country}.
-A shop in {city} sells {food}. / The {food} in the shop is from {country}.
+The shop in {city} sells {food}. / The {food} in the shop is from {country}.
 {company} will open a {building} in {city} in {month}.
 Plans of {company} for {city} include a {building}, which will open in {month}.
 {company} will open a {building}. / The {building} will open in {month}.
@@ -119,7 +117,7 @@ The foreign minister of {country}, {person}, was in {city} for a week in {month}
 {person} was in {city} in {month}. / The minister of {country} was in {city}.
 The {relative} of {person} runs a {building} in {city}.
 In {city} there is a {building} that the {relative} of {person} runs.
-The {relative} of {person} runs a {building}. / There is a {building} in {city}.
+The {relative} of {person} runs a {building}. / The {building} the {relative} runs is in {city}.
 Critics {review} the new film by {person}, which is set in {country}.
 Set in {country}, the new film by {person} was widely shown, and critics {review} it.
 Critics {review} the film by {person}. / The film by {person} is set in {country}.
@@ -168,16 +166,15 @@ water way we week west what where whether while whole why win with woman women w
 def pools():
     """Slot -> its entries; a person is any first name with any last one."""
     table = {slot: entries.split() for slot, entries in POOLS.items()}
-    table["person"] = [f"{a}_{b}" for a in table["first"] for b in table["last"]]
+    table["person"] = [f"{first}_{last}" for first in table["first"] for last in table["last"]]
     return table
 
 
 def draw(rng, entries, taken):
-    """An entry that shares no word with those of `taken`."""
-    words = set("_".join(taken).split("_"))
+    """An entry with none of the words in `taken`."""
     while True:
         entry = rng.choice(entries)
-        if words.isdisjoint(entry.split("_")):
+        if taken.isdisjoint(entry.split("_")):
             return entry
 
 
@@ -191,57 +188,54 @@ def fill(rng, template, values, restated=False):
     return re.sub(SLOT, word, template)
 
 
-def tell(rng, table):
-    """A premise's sentences, and for each fact in it the hypotheses and the slots' entries."""
-    length = min(rng.randint(SHORTEST, LONGEST), rng.randint(SHORTEST, LONGEST))
+def story(rng, table):
+    """A premise, its facts as (hypotheses, slot -> entry), and the words of those entries."""
+    length = min(rng.randint(SHORTEST, LONGEST) for _ in range(3))  # long premises are rare
     lines, idle = FACTS.splitlines(), IDLE.splitlines()
-    first_lines = rng.sample(range(0, len(lines), 3), len(lines) // 3)
+    fresh = list(zip(lines[::3], lines[1::3], lines[2::3], strict=True))
+    rng.shuffle(fresh)
     rng.shuffle(idle)
-    sentences, facts, taken = [], [], []
+    sentences, facts, taken = [], [], set()
     while len(" ".join(sentences).split()) < length:
         if facts and rng.random() < 0.4:
             sentences.append(idle.pop())
             continue
-        first = first_lines.pop()
+        *tellings, hypotheses = fresh.pop()
         values = {}
-        for slot in re.findall(SLOT, lines[first]):
+        for slot in re.findall(SLOT, tellings[0]):
             values[slot] = draw(rng, table[slot], taken)
-            taken.append(values[slot])
-        sentences.append(fill(rng, lines[first + rng.randrange(2)], values))
-        facts.append((lines[first + 2].split(" / "), values))
-    return sentences, facts, taken
+            taken.update(values[slot].split("_"))
+        sentences.append(fill(rng, rng.choice(tellings), values))
+        facts.append((hypotheses.split(" / "), values))
+    rng.shuffle(sentences)
+    return " ".join(sentences), facts, taken
 
 
 def pair(rng, table, entails):
     """(premise, hypothesis): the hypothesis restates the first fact, or changes a detail of it."""
-    while True:
-        sentences, ((hypotheses, values), *others), taken = tell(rng, table)
-        rng.shuffle(sentences)
-        premise = " ".join(sentences)
-        if len(premise.split()) <= LONGEST:
-            break
+    premise, ((hypotheses, values), *others), taken = story(rng, table)
     template = rng.choice(hypotheses)
     if not entails:
-        slot = rng.choice(re.findall(SLOT, template))
-        elsewhere = [told[slot] for _, told in others if slot in told]
-        borrow = elsewhere and rng.random() < BORROWED
-        values[slot] = rng.choice(elsewhere) if borrow else draw(rng, table[slot], taken)
+        slots = re.findall(SLOT, template)
+        for slot in rng.sample(slots, rng.randint(1, len(slots))):
+            elsewhere = [told[slot] for _, told in others if slot in told]
+            borrow = elsewhere and rng.random() < BORROWED
+            values[slot] = rng.choice(elsewhere) if borrow else draw(rng, table[slot], taken)
     return premise, fill(rng, template, values, restated=True)
 
 
-def splits(seed):
-    """Split -> its rows (premise, hypothesis, label), half of each label, no premise twice."""
-    rng, table, told, data = random.Random(seed), pools(), set(), {}
-    for split, rows in ROWS.items():
-        data[split] = []
-        while len(data[split]) < rows:
-            entails = len(data[split]) % 2 == 0
+def splits():
+    """Split -> its rows (premise, hypothesis, label): half of each label, no premise twice."""
+    rng, table, seen = random.Random(SEED), pools(), set()
+    data = {split: [] for split in ROWS}
+    for split, rows in data.items():
+        while len(rows) < ROWS[split]:
+            entails = len(rows) % 2 == 0
             premise, hypothesis = pair(rng, table, entails)
-            if premise not in told:
-                told.add(premise)
-                label = "entailment" if entails else "not_entailment"
-                data[split].append((premise, hypothesis, label))
-        rng.shuffle(data[split])
+            if premise not in seen and len(premise.split()) <= LONGEST:
+                seen.add(premise)
+                rows.append((premise, hypothesis, "entailment" if entails else "not_entailment"))
+        rng.shuffle(rows)
     return data
 
 
@@ -251,36 +245,31 @@ def tsv(rows):
     return "\n".join(["index\tsentence1\tsentence2\tlabel", *lines, ""])
 
 
-def vocabulary(words, size):
+def vocabulary(text):
     """WordPiece tokens, one a line: special ones, characters, words, then pieces of those words."""
-    words = sorted(words | set(COMMON.split()))
+    words = sorted({*re.findall(r"\w+", text.lower()), *COMMON.split()})
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokens += [chr(code) for code in range(33, 127) if not chr(code).isupper()]
-    tokens += ["##" + c for c in string.digits + string.ascii_lowercase]
+    tokens += ["##" + character for character in string.digits + string.ascii_lowercase]
     tokens += [word for word in words if len(word) > 1]
     pieces = Counter()
     for word in words:
-        for start in range(len(word)):
-            for end in range(start + 2, min(start + 5, len(word)) + 1):
+        for start, end in combinations(range(len(word) + 1), 2):
+            if 2 <= end - start <= 5:
                 pieces["##" * (start > 0) + word[start:end]] += end - start
     spare = sorted(pieces.keys() - set(tokens), key=lambda piece: (-pieces[piece], piece))
-    return "\n".join(tokens + spare[: size - len(tokens)]) + "\n"
+    return "\n".join(tokens + spare[: TOKENS - len(tokens)]) + "\n"
 
 
-def main():
-    """Write the two files of the sample or, with --vocab, the tiny BERT's vocabulary."""
-    parser = argparse.ArgumentParser(description="write the bundled sample")
-    parser.add_argument("--vocab", action="store_true", help="write common/tiny_vocab.txt instead")
-    data = splits(SEED)
-    files = {HERE / "RTE" / f"{split}.tsv": tsv(rows) for split, rows in data.items()}
-    if parser.parse_args().vocab:
-        text = " ".join(told for rows in data.values() for row in rows for told in row[:2])
-        words = set(re.findall(r"\w+", text.lower()))
-        files = {VOCABULARY: vocabulary(words, VOCABULARY_SIZE)}
-    for path, text in files.items():
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(text.encode())
+def files():
+    """Path -> text of the three files: the two of the sample and the tiny BERT's vocabulary."""
+    data = splits()
+    sentences = [sentence for rows in data.values() for row in rows for sentence in row[:2]]
+    sample = {HERE / "RTE" / f"{split}.tsv": tsv(rows) for split, rows in data.items()}
+    return sample | {HERE.parent / "common" / "tiny_vocab.txt": vocabulary(" ".join(sentences))}
 
 
 if __name__ == "__main__":
-    main()
+    for path, text in files().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(text.encode())

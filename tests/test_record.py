@@ -1,0 +1,261 @@
+"""What a run prints and leaves behind, of one rank in this process."""
+
+import dataclasses
+import json
+import math
+import threading
+
+from common import record, world
+from common.cli import parse_args
+from common.errors import UserError
+from common.record import Record, write_whole
+from common.tiny import tiny_model, tiny_tokenizer
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+ROWS, TOKENS = 5, 3
+STALE = ["steps.rank0.jsonl", "steps.rank1.jsonl", "steps.rank12.jsonl"]
+STALE += ["run.json", "eval_results.txt"]
+
+
+class Batches:
+    """Three steps an epoch, of one batch each: of 4, 4 and 2 examples."""
+
+    def __len__(self):
+        return 3
+
+    def epoch(self, _):
+        for rows in (4, 4, 2):
+            yield [({"attention_mask": torch.tensor([[1] * TOKENS + [0]] * rows)}, 1.0)]
+
+
+@pytest.fixture
+def args(tmp_path):
+    """The arguments of task 1 with further flags, which writes in tmp_path/out."""
+
+    def args(more=""):
+        command = f"--model_name_or_path tiny --task_name RTE --do_train --data_dir {tmp_path} "
+        command += f"--output_dir {tmp_path / 'out'} --no_cuda --overwrite_output_dir {more}"
+        return parse_args("task1/run_glue.py", argv=command.split(), env={})
+
+    return args
+
+
+@pytest.fixture
+def alone(args, monkeypatch):
+    """The world of one worker."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", world.loopback())
+    alone = world.join(args())
+    yield alone
+    world.leave(alone)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model(2)
+
+
+@pytest.fixture
+def train(args, alone, model):
+    """Go through a run as the tasks do, without a model's work; returns the Record, unfinished."""
+
+    def train(more="", rank=0, size=1):
+        member = dataclasses.replace(alone, rank=rank, size=size)
+        done = Record(args(more), member, model, {"train": range(10)}, Batches())
+        for epoch in done.epochs():
+            for step in done.steps(Batches(), epoch):
+                done.lap("forward", torch.tensor(0.5) * (done.step + 1))
+                done.lap("update")
+                assert len(step) == 1
+            done.end_epoch(epoch, {"acc": epoch / 4, "f1": 0.25})
+        return done
+
+    return train
+
+
+def lines_of(folder, rank=0):
+    text = (folder / f"steps.rank{rank}.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def told(folder):
+    return json.loads((folder / "run.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("flags", "epochs"),
+    [
+        ("--num_train_epochs 2", [1, 1, 1, 2, 2, 2]),
+        ("--num_train_epochs 1.5", [1, 1, 1, 2, 2]),
+        ("--num_train_epochs 0.1", [1]),
+        ("--num_train_epochs 9 --max_steps 2", [1, 1]),
+        ("--num_train_epochs 1 --max_steps 7", [1, 1, 1, 2, 2, 2, 3]),
+    ],
+)
+def test_a_run_has_as_many_steps_as_asked_for(train, flags, epochs):
+    done = train(flags)
+    assert done.updates == done.step == len(epochs)
+    assert [line["epoch"] for line in lines_of(done.folder)] == epochs
+    assert [line["step"] for line in lines_of(done.folder)] == list(range(1, len(epochs) + 1))
+
+
+def test_a_line_tells_the_step_and_is_on_disk_before_the_next(train):
+    first, _, third, *_ = lines_of(train().folder)  # the record is open still
+    assert (first["loss"], third["loss"]) == (0.5, 1.5)
+    assert (first["examples"], first["tokens"]) == (4, 4 * TOKENS)
+    assert (third["examples"], third["tokens"]) == (2, 2 * TOKENS)
+    seconds = first["seconds"]
+    assert list(seconds) == ["total", "data", "forward", "backward", "sync", "update"]
+    assert seconds["backward"] == seconds["sync"] == 0 < seconds["forward"]
+    assert seconds["total"] == pytest.approx(sum(list(seconds.values())[1:]))
+
+
+def test_losses_of_micro_batches_add_up(train):
+    done = train("--max_steps 1")
+    done.updates = 2
+    for _ in done.steps(Batches(), 1):
+        for part in (0.25, 0.5):
+            done.lap("forward", torch.tensor(part))
+            done.lap("backward")
+    assert lines_of(done.folder)[-1]["loss"] == 0.75
+
+
+def test_run_json_has_no_end_until_the_run_has_succeeded(train, model):
+    done = train("--num_train_epochs 2")
+    before = told(done.folder)
+    assert before["end"] is None
+    assert "iteration_seconds" not in before
+    done.finish(model, tiny_tokenizer())
+    after = told(done.folder)
+    assert after["start"] <= after["end"]
+    assert after["metrics"] == [{"epoch": n, "acc": n / 4, "f1": 0.25} for n in (1, 2)]
+    timed = sorted(line["seconds"]["total"] for line in lines_of(done.folder)[1:])
+    assert after["iterations_timed"] == 5
+    expected = {"mean": sum(timed) / 5, "median": timed[2]}
+    assert after["iteration_seconds"] == pytest.approx(expected)
+    assert after["gradient_bytes"] == 4 * after["parameters"]
+    assert after["examples"] == {"train": 10, "dev": 0}
+    assert after["arguments"]["num_train_epochs"] == 2
+
+
+def test_frozen_parameters_have_no_gradient_bytes(args, alone):
+    frozen = tiny_model(2)
+    frozen.bert.requires_grad_(False)
+    facts = Record(args(), alone, frozen, {}, Batches()).facts
+    assert facts["gradient_bytes"] == 4 * (2 * 128 + 2) < facts["parameters"]
+
+
+def test_one_step_is_no_time_per_iteration(train, model, capsys):
+    done = train("--max_steps 1")
+    done.finish(model, tiny_tokenizer())
+    assert "mean time" not in capsys.readouterr().out
+    assert told(done.folder)["end"]
+
+
+def test_what_rank_0_prints(train, model, capsys):
+    train("--num_train_epochs 2").finish(model, tiny_tokenizer())
+    *lines, last = capsys.readouterr().out.splitlines()
+    losses = [f"minibatch {n}: loss {n * 0.5:.6f}" for n in range(1, 6)]
+    metrics = [f"after epoch {n}: acc {n / 4:.4f}, f1 0.2500" for n in (1, 2)]
+    assert lines == [*losses[:3], metrics[0], *losses[3:], metrics[1]]
+    assert last.startswith("mean time per iteration: ")
+    assert last.endswith(" s (5 iterations; the first is discarded)")
+
+
+def test_another_rank_prints_nothing_and_leaves_only_its_steps(train, model, capsys):
+    done = train(rank=3, size=4)
+    done.finish(model, tiny_tokenizer())
+    assert [path.name for path in done.folder.iterdir()] == ["steps.rank3.jsonl"]
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("rank", "size", "left"),
+    [
+        (0, 1, {"steps.rank0.jsonl", "run.json"}),
+        (0, 2, {"steps.rank0.jsonl", "steps.rank1.jsonl", "run.json"}),
+        (1, 2, set(STALE)),
+    ],
+)
+def test_what_an_earlier_run_left_is_cleared(args, alone, model, rank, size, left):
+    given = args()
+    folder = record.Path(given.output_dir)
+    folder.mkdir()
+    for name in [*STALE, "my notes.txt"]:
+        (folder / name).write_text("stale")
+    member = dataclasses.replace(alone, rank=rank, size=size)
+    Record(given, member, model, {}, Batches())
+    assert {path.name for path in folder.iterdir()} == {*left, "my notes.txt"}
+    assert (folder / f"steps.rank{rank}.jsonl").read_text() == ""
+    assert rank or told(folder)["strategy"] == "task1"
+
+
+def test_a_folder_that_cannot_be_made_is_told(args, alone, model, tmp_path):
+    given = args()
+    (tmp_path / "file").touch()
+    given.output_dir = str(tmp_path / "file" / "out")
+    with pytest.raises(UserError, match=r"--output_dir .*file/out: .*; name one to write in"):
+        Record(given, alone, model, {}, Batches())
+
+
+def test_the_metrics_are_left_after_every_epoch(train):
+    folder = train("--num_train_epochs 2").folder
+    lines = ["epoch = 1", "acc = 0.25", "f1 = 0.25", "epoch = 2", "acc = 0.5", "f1 = 0.25"]
+    assert (folder / "eval_results.txt").read_text().splitlines() == lines
+
+
+def test_the_model_is_left_whole_in_place_of_an_older_one(train, model):
+    done = train()
+    half_saved = done.folder / "saving.part"  # by a run that was killed
+    half_saved.mkdir()
+    for folder in (half_saved, done.folder):
+        (folder / "model.safetensors").write_text("old")
+    done.finish(model, tiny_tokenizer())
+    assert not half_saved.exists()
+    saved = AutoModelForSequenceClassification.from_pretrained(done.folder, local_files_only=True)
+    assert all(a.equal(b) for a, b in zip(saved.parameters(), model.parameters(), strict=True))
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path):
+    path, texts, seen = tmp_path / "run.json", ["a" * 10**6, "b" * 10**6], set()
+    write_whole(path, texts[0])
+    over = threading.Event()
+
+    def read():
+        while not over.is_set():
+            seen.add(path.read_text())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for n in range(200):
+        write_whole(path, texts[n % 2])
+    over.set()
+    reader.join()
+    assert seen <= set(texts)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path):
+    path = tmp_path / "run.json"
+    write_whole(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "new, but broken: \udc80")
+    assert path.read_text() == "old"
+
+
+def test_without_training_the_metric_is_all(args, alone, model, capsys):
+    class NoBatches(Batches):
+        def __len__(self):
+            return 0
+
+    done = Record(args(), alone, model, {"dev": range(7)}, NoBatches())
+    assert list(done.epochs()) == [0]
+    assert list(done.steps(NoBatches(), 0)) == []
+    done.end_epoch(0, {"acc": 0.5})
+    done.finish(model, tiny_tokenizer())
+    assert capsys.readouterr().out == "without training: acc 0.5000\n"
+    assert told(done.folder)["examples"] == {"train": 0, "dev": 7}
+    assert not (done.folder / "model.safetensors").exists()
+    assert math.isclose(told(done.folder)["metrics"][0]["acc"], 0.5)

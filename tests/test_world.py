@@ -1,0 +1,293 @@
+"""How workers meet: every way to start a run works, and every way to start it wrongly is told."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from types import SimpleNamespace
+
+from cluster.launch import free_port
+from common import world as workers
+from common.errors import UserError
+from common.tiny import tiny_model, tiny_tokenizer
+
+import pytest
+import tokenizers
+import torch
+import torch.distributed as dist
+import transformers
+from workers import DEADLINE, FLAGS, ROOT, Crew, sample
+
+HOST = socket.gethostname()
+
+
+@pytest.fixture
+def crew(tmp_path):
+    with Crew(tmp_path) as crew:
+        yield crew
+
+
+def meet(args, world):
+    """Say who one is, and use the process group once."""
+    one = torch.ones(1)
+    dist.all_reduce(one)
+    ranks = [member["rank"] for member in world.members]
+    print(json.dumps([world.rank, world.size, world.backend, ranks, one.item(), args.launcher]))
+
+
+def ends(worker, code=2):
+    """A worker's errors as text, after it has ended with that code and no stack trace."""
+    assert worker.end() == code, worker.errors
+    text = "\n".join(worker.errors)
+    assert "Traceback" not in text
+    assert "frame #" not in text
+    return text
+
+
+def assert_met(crew, size, launcher):
+    for rank, worker in enumerate(crew.workers):
+        assert ends(worker, 0) == ""
+        expected = [rank, size, "gloo", list(range(size)), size, launcher]
+        assert json.loads(worker.output_lines[-1]) == expected
+
+
+def test_workers_in_any_order_meet(crew):
+    third = crew.start(meet, 2, 3)
+    crew.start(meet, 0, 3)
+    crew.start(meet, 1, 3)
+    crew.workers = [*crew.workers[1:], third]
+    assert_met(crew, 3, "the command line")
+
+
+@pytest.mark.parametrize("master", ["localhost", "::1"])
+def test_host_names_and_ipv6_addresses_do_for_the_master(crew, master):
+    try:
+        socket.create_server((master, 0), family=socket.getaddrinfo(master, 0)[0][0]).close()
+    except OSError as error:
+        pytest.skip(f"this machine has no {master}: {error}")
+    for rank in (0, 1):
+        crew.start(meet, rank, 2, f"--master_ip {master}")
+    assert_met(crew, 2, "the command line")
+
+
+def test_workers_of_srun_find_their_places(crew):
+    port = next(port for port in iter(free_port, None) if port < 30000)
+    for rank in (0, 1):
+        slurm = {"PROCID": rank, "NTASKS": 2, "LOCALID": rank, "JOB_ID": 70000 + port - 20000}
+        slurm["STEP_NODELIST"] = "localhost,elsewhere[07-10,12]"
+        crew.start(meet, env={f"SLURM_{name}": str(value) for name, value in slurm.items()})
+    assert_met(crew, 2, "srun")
+
+
+def test_torchrun_needs_no_distributed_flags(tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--master-port", str(free_port()), "task2b/run_glue.py", *FLAGS.split()]
+    data, output = sample(tmp_path / "data"), tmp_path / "out"
+    command += f"--do_eval --data_dir {data} --output_dir {output} --timeout 60".split()
+    run = subprocess.Popen(
+        command, cwd=ROOT, text=True, stderr=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        errors = run.communicate(timeout=DEADLINE)[1]
+    finally:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGTERM)  # its workers have groups of their own
+            run.communicate(timeout=DEADLINE)
+    assert run.returncode == 0, errors
+    facts = json.loads((output / "run.json").read_text())
+    assert (facts["world_size"], facts["arguments"]["launcher"]) == (2, "torchrun")
+    assert facts["end"]
+    assert (output / "steps.rank1.jsonl").read_text().count("\n") == 6
+
+
+def test_every_task_runs_with_one_worker(crew):
+    tasks = ["task2a", "task2b", "task3", "task4"]
+    for task in tasks:
+        crew.start(task, flags=f"--world_size 1 --output_dir {crew.folder / task}")
+    for task, worker in zip(tasks, crew.workers, strict=True):
+        assert ends(worker, 0) == ""
+        assert (crew.folder / task / "steps.rank0.jsonl").read_text().count("\n") == 6
+        assert json.loads((crew.folder / task / "run.json").read_text())["end"]
+
+
+def test_a_missing_rank_is_named_by_all(crew):
+    first, second = (crew.start(meet, rank, 3, "--timeout 8") for rank in (0, 1))
+    assert first.end() != 0
+    assert second.end() != 0
+    for worker in (first, second):
+        text = "\n".join(worker.errors)
+        assert "waited in vain for rank 2 of 3. Start every rank" in text
+        assert "--timeout SECONDS" in text
+        assert "Traceback" not in text
+    assert first.waits_for == ["rank 0 waits for rank 2 of 3 ..."]
+
+
+def test_a_wrong_port_is_told_on_both_sides(crew):
+    first = crew.start(meet, 0, 2, "--timeout 8")
+    second = crew.start(meet, 1, 2, f"--timeout 3 --master_port {(port := free_port())}")
+    text = ends(second)
+    assert f"rank 1 found no rank 0 at 127.0.0.1:{port} within 3 s: Connection refused" in text
+    assert "with the same --master_ip and --master_port" in text
+    assert "rank 0 waited in vain for rank 1 of 2" in ends(first)
+
+
+def test_a_port_where_another_program_listens_is_told_to_rank_0(crew):
+    with socket.create_server(("", crew.port)):
+        text = ends(crew.start(meet, 0, 2))
+    assert f"rank 0 cannot listen at 127.0.0.1:{crew.port}: Address already in use" in text
+    assert "--master_port a port that no other run uses" in text
+
+
+def test_a_port_where_another_program_listens_is_told_to_the_others(crew):
+    with socket.create_server(("", crew.port)):
+        worker = crew.start(meet, 1, 2, "--timeout 3")
+        assert worker.end() in (1, 2)
+    (line,) = worker.errors
+    assert "rank 1" in line
+    assert f"127.0.0.1:{crew.port}" in line
+    assert "--master_port" in line
+
+
+def test_an_address_of_another_machine_is_told_to_rank_0(crew):
+    text = ends(crew.start(meet, 0, 2, "--master_ip 203.0.113.7"))  # reserved: nobody's
+    assert f"rank 0 cannot listen at 203.0.113.7:{crew.port}: " in text
+    assert "must be an address of rank 0's own machine" in text
+    assert "127.0.0.1" in text  # among those that it has
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_unknown_host_name_is_told(crew, rank):
+    text = ends(crew.start(meet, rank, 2, "--master_ip no-such-host.invalid"))
+    assert "--master_ip no-such-host.invalid: no such host" in text
+    assert text.endswith("give its address")
+
+
+def test_the_same_rank_twice_is_told_to_all(crew):
+    for rank in (0, 1, 1):
+        crew.start(meet, rank, 3)
+    pids = [worker.process.pid for worker in crew.workers[1:]]
+    for worker in crew.workers:
+        text = ends(worker)
+        assert "rank 1 is there twice" in text
+        assert all(f"on {HOST}, process {pid}" in text for pid in pids)
+        assert "a --local_rank of its own" in text
+
+
+def test_rank_0_twice_is_told(crew):
+    crew.start_all(meet, 1, "--timeout 8 --world_size 2")
+    crew.start_all(meet, 1, "--timeout 8 --world_size 2")
+    first, second = sorted((ends(worker) for worker in crew.workers), key=len)
+    assert "rank 0 waited in vain for rank 1 of 2" in first
+    assert f"rank 0 cannot listen at 127.0.0.1:{crew.port}: Address already in use" in second
+
+
+def differ(flags, crew):
+    """Start task 2(b), rank 1 with other flags; the lines that both ranks tell."""
+    crew.start("task2b", 0, 2)
+    crew.start("task2b", 1, 2, flags)
+    texts = [ends(worker).splitlines() for worker in crew.workers]
+    assert texts[0] == texts[1]
+    assert not crew.steps(0)
+    assert not crew.steps(1)
+    assert texts[0][0] == "run_glue.py: the workers do not go together:"
+    return texts[0][1:]
+
+
+def both(name, first, second):
+    """What is told of a fact that differs: the ranks come in the order in which they came."""
+    a, b = f"{first} at rank 0 ({HOST})", f"{second} at rank 1 ({HOST})"
+    return [f"- {name} is {x} but {y}; start all workers alike" for x, y in ((a, b), (b, a))]
+
+
+def test_world_sizes_that_differ_are_told(crew):
+    (line,) = differ("--world_size 3", crew)
+    assert line in both("--world_size", 2, 3)
+
+
+def test_arguments_that_differ_are_all_told_before_the_first_step(crew):
+    rate, seed = differ("--learning_rate 1e-3 --seed 7", crew)
+    assert rate in both("--learning_rate", 5e-05, 0.001)
+    assert seed in both("--seed", 42, 7)
+
+
+def test_scripts_that_differ_are_told(crew):
+    crew.start("task2a", 0, 2)
+    crew.start("task2b", 1, 2)
+    for worker in crew.workers:
+        assert ends(worker).splitlines()[-1] in both("the task", "'task2a'", "'task2b'")
+
+
+def test_data_that_differ_are_told_before_the_first_step(crew):
+    (line,) = differ(f"--data_dir {sample(crew.folder / 'other', 60)}", crew)
+    digests = re.findall("'([0-9a-f]{64})'", line)
+    assert line in both("data", digests[:1], digests[1:]) + both("data", digests[1:], digests[:1])
+
+
+def test_weights_that_differ_are_told_before_the_first_step(crew):
+    model = tiny_model(2)
+    model.classifier.bias.data[0] += 1e-6
+    (line,) = differ(f"--model_name_or_path {save(model, crew.folder)}", crew)
+    digests = re.findall("'[0-9a-f]{64}'", line)
+    assert line in both("weights", *digests) + both("weights", *digests[::-1])
+
+
+def test_places_may_differ_if_what_lies_there_is_the_same(crew):
+    data, output = sample(crew.folder / "other"), crew.folder / "elsewhere"
+    model = save(tiny_model(2), crew.folder)
+    crew.start("task2b", 0, 2)
+    flags = f"--model_name_or_path {model} --data_dir {data} --output_dir {output}"
+    crew.start("task2b", 1, 2, flags)
+    for worker in crew.workers:
+        assert ends(worker, 0) == ""
+    assert crew.steps(0) == (output / "steps.rank1.jsonl").read_text().count("\n") == 6
+
+
+def save(model, folder):
+    """Save the tiny model's likes; returns the folder."""
+    model.save_pretrained(folder / "model")
+    tiny_tokenizer().save_pretrained(folder / "model")
+    return folder / "model"
+
+
+def member(rank, host="a", gpus=0, **facts):
+    """What a worker tells the others of itself."""
+    return {"rank": rank, "host": host, "pid": rank, "gpus": gpus, "facts": facts}
+
+
+def test_versions_that_differ_are_told():
+    versions = [(2, "a", "2.13.0"), (0, "b", "2.12.1"), (1, "b", "2.13.0")]
+    told = [member(rank, host, torch=version) for rank, host, version in versions]
+    assert workers.differences(told) == [
+        "- torch is '2.13.0' at rank 2 (a) but '2.12.1' at rank 0 (b); start all workers alike"
+    ]
+    assert workers.differences([told[0], told[2]]) == []
+
+
+def test_a_worker_tells_its_versions_and_flags_but_not_its_places():
+    args = SimpleNamespace(task="task3", seed=7, data_dir="here", no_cuda=True, local_rank=1)
+    told = workers.introduce(args, 1, "192.0.2.1", "eth0")
+    assert told["facts"] == {
+        "--seed": 7,
+        "the task": "task3",
+        "the version of torch": torch.__version__,
+        "the version of transformers": transformers.__version__,
+        "the version of tokenizers": tokenizers.__version__,
+    }
+    assert (told["rank"], told["host"], told["pid"]) == (1, HOST, os.getpid())
+
+
+@pytest.mark.parametrize("gpus", [[0, 0, 0], [1, 1, 0], [1, 1, 9], [9, 0, 9]])
+def test_nccl_needs_a_gpu_for_each_worker(gpus):
+    members = [member(rank, host, gpus[rank]) for rank, host in enumerate("aab")]
+    auto, nccl = SimpleNamespace(backend="auto"), SimpleNamespace(backend="nccl")
+    assert workers.choose_device(auto, 0, members) == ("gloo", torch.device("cpu"))
+    with pytest.raises(UserError, match=r"--backend nccl: .*--backend gloo"):
+        workers.choose_device(nccl, 0, members)
+
+
+def test_gloo_stays_on_the_cpu_where_there_are_gpus():
+    gloo = SimpleNamespace(backend="gloo")
+    assert workers.choose_device(gloo, 0, [member(0, gpus=8)]) == ("gloo", torch.device("cpu"))
