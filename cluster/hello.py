@@ -9,28 +9,28 @@ what may go wrong later. What keeps the workers apart is told within --timeout (
 not given). The other flags of the training scripts are taken, too, and compared between workers.
 """
 
-import contextlib
 import itertools
-import os
 import socket
 import statistics
-import sys
 import time
 
 from common import cli
 from common.errors import UserError
+from common.network import interface, route_to
 from common.run import run
-from common.watch import SOON, Watch
-from common.world import addresses, introduce, meet, open_store, resolve, route_to
 
 import psutil
 import torch
 import torch.distributed as dist
 
-# Flags that training requires; those of the command line come later, and win.
-DEFAULTS = (
-    "--data_dir . --output_dir . --model_name_or_path tiny --task_name RTE --do_eval --timeout 60"
-)
+DEFAULTS = [  # else than training's
+    cli.Flag("data_dir", str, ".", "not read here"),
+    cli.Flag("output_dir", str, ".", "not written here"),
+    cli.Flag("model_name_or_path", str, "tiny", "not loaded here"),
+    cli.Flag("task_name", str, "RTE", "not trained here"),
+    cli.Flag("do_eval", bool, True, "not done here"),
+    cli.Flag("timeout", float, 60.0, "seconds to wait for other workers, in any collective", 1),
+]
 SIZES = (1, 1000, 1_000_003)  # numbers in the collectives that are checked
 MESSAGE, BUCKET = 8_000_000, 25_000_000  # bytes
 ALL_PAIRS = 8  # with more workers, only rank 0's pairs are measured
@@ -59,26 +59,6 @@ def gather(world, mine):
     told = [None] * world.size
     dist.all_gather_object(told, mine)
     return told
-
-
-def interface(args):
-    """Address and name of the interface that gloo uses here: the master route's, if not set.
-
-    Raises UserError if GLOO_SOCKET_IFNAME is set to one that is not there, or has no address.
-    """
-    address, route = route_to(args.master_ip or "127.0.0.1")
-    nic = os.environ.get("GLOO_SOCKET_IFNAME") or route
-    if nic == route:
-        return address, nic
-    here = addresses()
-    for address, name in here.items():
-        if name == nic:
-            return address, nic
-    raise UserError(
-        f"GLOO_SOCKET_IFNAME={nic}: there is no such interface here, or no address on it. There "
-        f"are {', '.join(f'{name} ({address})' for address, name in here.items())}. Unset it, and "
-        "the route to the master decides"
-    )
 
 
 def describe(args, world):
@@ -196,94 +176,5 @@ def time_all_reduce(world):
     return seconds
 
 
-def knock(args, address, nic):
-    """Raise UserError, on every rank, if some worker cannot connect to another.
-
-    gloo would name neither, and be late: where a firewall drops packets it has been seen to try
-    for 137 s with a timeout of 40 s. So this comes before join, over a store of its own.
-    """
-    rank, size, deadline = args.local_rank, args.world_size, time.monotonic() + args.timeout
-    store = open_store(args, rank, size, deadline)
-    watch = Watch(store, rank, 1, args.timeout)  # of one worker: none is in a collective yet
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        with socket.create_server((address, 0), family=family, backlog=size) as door:
-            me = {**introduce(args, rank, address, nic), "door": door.getsockname()[:2]}
-            members = meet(store, watch, "doors", me, size, deadline)
-            me["blocked"] = [line for member in members for line in try_door(me, member, args)]
-            members = meet(store, watch, "blocked", me, size, deadline + args.timeout / 3)
-        part(store, rank, size)
-    except UserError:
-        time.sleep(SOON if rank == 0 else 0)  # rank 0 serves the store that the others ask
-        raise
-    except dist.DistError:
-        raise UserError(f"rank {rank} lost another: look at the output of the others") from None
-    blocked = [line for member in members for line in member["blocked"]]
-    if blocked:
-        raise UserError(
-            f"all workers reached rank 0's port {args.master_port}, but not each other:\n"
-            + "\n".join(blocked)
-            + "\nOpen all TCP ports between the machines (firewalls, security groups). The "
-            "addresses above must belong to one network: 127.x does not; see --master_ip and "
-            "GLOO_SOCKET_IFNAME"
-        )
-
-
-def try_door(me, member, args):
-    """A line if the worker `me` cannot connect to another; all together take timeout / 3."""
-    try:
-        socket.create_connection(member["door"], args.timeout / 3 / args.world_size).close()
-    except OSError as error:
-        ends = "rank {rank} ({address} on {nic})".format
-        return [f"- {ends(**me)} to {ends(**member)}: {error.strerror or 'no answer'}"]
-    return []
-
-
-def part(store, rank, size):
-    """Return when all have read what they need, so that rank 0 may free the port for join."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        return  # torchrun's own store stays
-    if rank == 0:
-        store.wait([f"read/{other}" for other in range(1, size)])
-    else:
-        store.set(f"read/{rank}", "")
-        with contextlib.suppress(dist.DistError):
-            while store.check(["doors"]):
-                time.sleep(0.02)
-
-
-def check_master(args):
-    """Warn of a master's name that means another machine on every machine."""
-    ip = resolve(args.master_ip or "127.0.0.1", 9)[4][0]
-    if ip.startswith("127.") and args.master_ip not in ("", ip, "localhost"):
-        complain(
-            f"warning: at rank {args.local_rank}, --master_ip {args.master_ip} means {ip}, which "
-            "every machine has to itself (see /etc/hosts). If the workers are on several machines, "
-            "give rank 0's address in their network"
-        )
-
-
-def complain(text):
-    print(f"hello.py: {text}", file=sys.stderr, flush=True)
-
-
-def start():
-    """Run the command line; exits as run() does."""
-    sys.argv[1:1] = DEFAULTS.split()
-    try:
-        args = cli.parse_args(__file__)
-        check_master(args)
-        address, nic = interface(args)
-        if args.world_size > 1:
-            knock(args, address, nic)
-    except UserError as error:
-        complain(error)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        complain("interrupted (Ctrl-C)")
-        sys.exit(130)
-    run(main, __file__)
-
-
 if __name__ == "__main__":
-    start()
+    run(main, __file__, DEFAULTS)

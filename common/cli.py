@@ -75,7 +75,7 @@ def parse_args(script, extra=(), argv=None, env=os.environ):
     are Flags of that task alone. Returns a Namespace with a value of the right type for each flag;
     the four distributed flags are filled in from torchrun or srun where they were left out.
     """
-    flags = [*FLAGS, *extra]
+    flags = list({flag.name: flag for flag in (*FLAGS, *extra)}.values())
     parser = Parser(prog=script, allow_abbrev=False, description=sys.modules["__main__"].__doc__)
     for flag in flags:
         action = {"action": "store_true"} if flag.type is bool else {"metavar": "VALUE"}

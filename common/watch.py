@@ -33,14 +33,15 @@ class Watch:
         self.store, self.rank, self.size, self.timeout = store.clone(), rank, size, timeout
         self.main = threading.main_thread().ident
         self.ending = threading.Lock()
-        self.left = False
+        self.left = threading.Event()
+        self.thread = threading.Thread(target=self.beat, daemon=True)
         if size > 1:
-            threading.Thread(target=self.beat, daemon=True).start()
+            self.thread.start()
 
     def beat(self):
         """Tell where the main thread is; end this process if another worker has failed."""
         store, count = self.store.clone(), 0
-        while not self.left:
+        while not self.left.is_set():
             place, _ = whereabouts(traceback.walk_stack(sys._current_frames()[self.main]))
             try:
                 count += 1
@@ -53,7 +54,7 @@ class Watch:
                 stack = traceback.walk_stack(sys._current_frames()[self.main])
                 self.give_up(stack)
                 os._exit(1)
-            time.sleep(BEAT)
+            self.left.wait(BEAT)
 
     def leavers(self, store=None):
         """Rank -> why it left, of those that have."""
@@ -70,9 +71,10 @@ class Watch:
 
     def leave(self, kind, reason=""):
         """Say that this worker leaves: it is "done", it "failed", or it "lost" another."""
-        if self.size == 1 or self.left:
+        if self.size == 1 or self.left.is_set():
             return
-        self.left = True
+        self.left.set()
+        self.thread.join(PATIENCE)  # a thread within the store aborts the process at its end
         note = {"rank": self.rank, "kind": kind, "reason": reason}
         with contextlib.suppress(RuntimeError):  # rank 0 has gone first: nobody is left to be told
             self.store.append("left", json.dumps(note) + "\n")
@@ -94,7 +96,7 @@ class Watch:
         lost a peer as well. For ever in a second thread: the first one's line is enough.
         """
         self.ending.acquire()
-        self.left = True
+        self.left.set()
         place, waiting = whereabouts(stack)
         kind = "lost" if waiting else "absent"
         where = f"in {waiting} ({place})" if waiting else f"at {place}"

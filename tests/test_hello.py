@@ -131,9 +131,11 @@ def test_rank_0_on_another_machine_than_the_master():
 def test_missing_rank():
     port = free_port()
     args = [flags(rank, 3, "--timeout", "6", port=port) for rank in (0, 1)]
-    told = refusals([[sys.executable, SCRIPT, *arg] for arg in args])
-    for rank, errors in enumerate(told):
-        assert f"rank {rank} waited in vain for rank 2 of 3. Start every rank" in errors
+    for code, report, errors in finish([[sys.executable, SCRIPT, *arg] for arg in args]):
+        assert code in (1, 2)  # the second to give up has seen that the first one did
+        assert report == ""
+        assert "Traceback" not in errors
+        assert re.search(r"rank [01] waited in vain for rank 2 of 3\. Start every rank", errors)
 
 
 def test_same_rank_twice():
@@ -266,7 +268,7 @@ def test_firewall_between_machines(machines):
         ip("-n", node, "rule", "add", *rule.split())
     ip("-n", node, "rule", "del", "pref", "0")
     for errors in refusals([machines.worker(rank, "--timeout", "15") for rank in (0, 1)]):
-        assert f"all workers reached rank 0's port {machines.port}, but not each other" in errors
+        assert "all workers reached rank 0's port, but not each other" in errors
         for a, b in ((0, 1), (1, 0)):
             ends = [f"rank {rank} (10.77.0.{rank + 1} on eth0)" for rank in (a, b)]
             assert f"- {ends[0]} to {ends[1]}: no answer\n" in errors
@@ -275,12 +277,12 @@ def test_firewall_between_machines(machines):
 
 def test_name_of_rank_0_means_loopback_there(machines):
     told = refusals([machines.worker(rank, master="node0") for rank in (0, 1)])
-    assert "warning: at rank 0, --master_ip node0 means 127.0.1.1, which every machine" in told[0]
     for errors in told:
+        assert "must belong to one network: 127.x does not" in errors
         assert "- rank 1 (10.77.0.2 on eth0) to rank 0 (127.0.0.1 on lo): " in errors
 
 
 def test_name_of_rank_0_means_loopback_elsewhere(machines):
     [errors] = refusals([machines.worker(1, "--timeout", "5", master="node1")])
-    assert "warning: at rank 1, --master_ip node1 means 127.0.1.1, which every machine" in errors
     assert "rank 1 found no rank 0 at node1:" in errors
+    assert "(127.0.1.1 for this machine; 127.x is every machine's own)" in errors

@@ -1,0 +1,89 @@
+"""This machine's addresses and interfaces, and the ways to the other workers' machines."""
+
+import os
+import socket
+
+from common.errors import UserError
+
+import psutil
+
+
+def resolve(ip, port):
+    """The socket address of ip:port; raises UserError where the name is unknown."""
+    try:
+        return socket.getaddrinfo(ip, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"--master_ip {ip}: no such host ({error}); give its address") from None
+
+
+def addresses():
+    """Address -> interface, of this machine."""
+    families = (socket.AF_INET, socket.AF_INET6)
+    return {
+        entry.address.split("%")[0]: name
+        for name, entries in psutil.net_if_addrs().items()
+        for entry in entries
+        if entry.family in families
+    }
+
+
+def loopback():
+    """The name of the loopback interface: lo, or lo0 on macOS."""
+    return addresses().get("127.0.0.1", "lo")
+
+
+def route_to(ip):
+    """This machine's own address, and interface, on the way to `ip`; nothing is sent."""
+    family, _, _, _, where = resolve(ip, 9)
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(where)
+        address = probe.getsockname()[0]
+    # A whole network may lie behind one address: 127.0.0.5 is loopback too.
+    return address, addresses().get(address, loopback())
+
+
+def interface(args):
+    """Address and name of the interface that gloo uses here: the master route's, if not set.
+
+    Raises UserError if GLOO_SOCKET_IFNAME is set to one that is not there, or has no address.
+    """
+    address, route = route_to(args.master_ip or "127.0.0.1")
+    nic = os.environ.get("GLOO_SOCKET_IFNAME") or route
+    if nic == route:
+        return address, nic
+    here = addresses()
+    for address, name in here.items():
+        if name == nic:
+            return address, nic
+    raise UserError(
+        f"GLOO_SOCKET_IFNAME={nic}: there is no such interface here, or no address on it. There "
+        f"are {', '.join(f'{name} ({address})' for address, name in here.items())}. Unset it, and "
+        "the route to the master decides"
+    )
+
+
+def knock(me, member, args):
+    """A line if the worker `me` cannot connect to another; all together take timeout / 3."""
+    try:
+        socket.create_connection(member["door"], args.timeout / 3 / args.world_size).close()
+    except OSError as error:
+        ends = "rank {rank} ({address} on {nic})".format
+        return [f"- {ends(**me)} to {ends(**member)}: {error.strerror or 'no answer'}"]
+    return []
+
+
+def check_ways(members):
+    """Raise UserError if some worker cannot connect to another.
+
+    gloo would name neither, and be late: where a firewall drops packets it has been seen to try
+    for 137 s with a timeout of 40 s.
+    """
+    blocked = [line for member in members for line in member["blocked"]]
+    if blocked:
+        raise UserError(
+            "all workers reached rank 0's port, but not each other:\n"
+            + "\n".join(blocked)
+            + "\nOpen all TCP ports between the machines (firewalls, security groups). The "
+            "addresses above must belong to one network: 127.x does not; see --master_ip and "
+            "GLOO_SOCKET_IFNAME"
+        )
