@@ -17,7 +17,7 @@ KIT = Path(__file__).resolve().parent.parent
 TOTAL_BATCH = 64
 FLAGS = (
     "--model_type bert --model_name_or_path tiny --task_name RTE --do_train --do_eval "
-    "--max_seq_length 128 --per_gpu_eval_batch_size 64 --learning_rate 1e-3 --num_train_epochs 3 "
+    "--max_seq_length 128 --per_gpu_eval_batch_size 64 --learning_rate 5e-4 --num_train_epochs 3 "
     "--dropout 0 --overwrite_output_dir"
 )
 SHORT = "--max_steps 12"  # enough to count bytes

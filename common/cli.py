@@ -54,10 +54,11 @@ FLAGS = [
     Flag("backend", ("auto", "gloo", "nccl"), "auto", "auto: nccl if every worker has its own GPU"),
     Flag("timeout", float, 300.0, "seconds to wait for other workers, in any collective", 1),
     Flag("master_ip", str, "", "rank 0's address, as every worker reaches it"),
-    Flag("master_port", int, -1, "a free port there, the same for every worker", -1),
+    Flag("master_port", int, -1, "a free port there, the same for every worker", 1024),
     Flag("world_size", int, 1, "number of workers", 1),
     Flag("local_rank", int, -1, "this worker's GLOBAL rank, 0 to world_size - 1", -1),
 ]
+MISSING = object()  # the value of a flag that stands alone
 DISTRIBUTED = ("master_ip", "master_port", "world_size", "local_rank")
 
 
@@ -78,7 +79,8 @@ def parse_args(script, extra=(), argv=None, env=os.environ):
     flags = list({flag.name: flag for flag in (*FLAGS, *extra)}.values())
     parser = Parser(prog=script, allow_abbrev=False, description=sys.modules["__main__"].__doc__)
     for flag in flags:
-        action = {"action": "store_true"} if flag.type is bool else {"metavar": "VALUE"}
+        value = {"metavar": "VALUE", "nargs": "?", "const": MISSING}
+        action = {"action": "store_true"} if flag.type is bool else value
         parser.add_argument(f"--{flag.name}", default=None, help=describe(flag), **action)
     given, unknown = parser.parse_known_args(argv)
 
@@ -112,6 +114,8 @@ def value_of(flag, text):
         if flag.default is None:
             raise UserError(f"--{flag.name} is missing: {flag.help}")
         return flag.default
+    if text is MISSING:
+        raise UserError(f"--{flag.name}: its value is missing: {flag.help}")
     if isinstance(flag.type, tuple):
         if text not in flag.type:
             raise UserError(f"--{flag.name} {text}: must be one of {', '.join(flag.type)}")
@@ -122,7 +126,8 @@ def value_of(flag, text):
         kind = {int: "a whole number", float: "a number"}[flag.type]
         raise UserError(f"--{flag.name} {text}: must be {kind}") from None
     if flag.at_least is not None and not flag.at_least <= value < float("inf"):
-        raise UserError(f"--{flag.name} {text}: must be at least {flag.at_least:g}")
+        why = " (lower ports belong to root)" if flag.name == "master_port" else ""
+        raise UserError(f"--{flag.name} {text}: must be at least {flag.at_least:g}{why}")
     return value
 
 
@@ -159,10 +164,8 @@ def contradictions(args):
             f"--local_rank {rank}: must be 0 to {size - 1} with --world_size {size} "
             "(it is the global rank of this worker)"
         )
-    if None not in (size, port) and size > 1 and port != -1 and not 1024 <= port <= 65535:
-        problems.append(
-            f"--master_port {port}: must be 1024 to 65535 (ports below 1024 belong to root)"
-        )
+    if port is not None and port > 65535:
+        problems.append(f"--master_port {port}: must be at most 65535")
     if args.task == "task1" and (size or 1) > 1:
         problems.append(
             f"--world_size {size}: task 1 is the plain loop of one worker and synchronises "

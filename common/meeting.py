@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from common.errors import UserError
 from common.network import addresses, resolve
+from common.watch import ending_after
 
 import torch.distributed as dist
 
@@ -25,16 +26,21 @@ def open_store(args, rank, size, deadline):
         check_master_is_here(args)
     else:
         wait_for_master(args, rank, deadline)
+    left = max(1, deadline - time.monotonic())
+    hint = "another program may listen there: choose another --master_port, the same for every rank"
+    silent = f"rank {rank}: what listens at {place} does not answer as rank 0 would; {hint}"
     try:
-        left = timedelta(seconds=max(1, deadline - time.monotonic()))
-        return dist.TCPStore(
-            args.master_ip, args.master_port, None, rank == 0, left, wait_for_workers=False
-        )
+        with ending_after(left + 2, silent):
+            return dist.TCPStore(
+                args.master_ip,
+                args.master_port,
+                None,
+                rank == 0,
+                timedelta(seconds=left),
+                wait_for_workers=False,
+            )
     except dist.DistError as error:
-        raise UserError(
-            f"rank {rank}: no store at {place}: {first_line(error)}. Another program may listen "
-            "there: choose another --master_port, the same for every rank"
-        ) from None
+        raise UserError(f"rank {rank}: no store at {place}: {first_line(error)}; {hint}") from None
 
 
 def check_master_is_here(args):

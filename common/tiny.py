@@ -1,9 +1,9 @@
 """A tiny BERT with fixed random weights and a vocabulary of its own: training with no network.
 
-Nothing in it is trained, but it starts where comparing two sentences is soon learned. The segment
-has coordinates of its own, and in each layer the query projection is the key projection, with those
-coordinates reversed: so a word attends to the same word, rather in the other sentence than in its
-own (mostly in the first layer), and [CLS] to the whole second sentence (in the second layer).
+Nothing in it is trained, but it starts where comparing two sentences is soon learned. A few hidden
+coordinates hold the segment alone, and the query projection of each layer is a copy of its key
+projection with those coordinates reversed. So a word attends to the same word, and to the other
+sentence: mostly the former in the first layer, and the latter, from [CLS] too, in the second.
 """
 
 import math
@@ -39,7 +39,7 @@ def tiny_model(num_labels):
     num_labels of 1 means a regression. The global random state stays as it was.
     """
     config = BertConfig(
-        vocab_size=len(VOCABULARY.read_text(encoding="utf-8").split()),
+        vocab_size=len(tiny_tokenizer()),
         hidden_size=HIDDEN,
         num_hidden_layers=len(LAYERS),
         num_attention_heads=2,

@@ -19,6 +19,10 @@ import torch.distributed as dist
 BEAT = 1.0  # seconds between two signs of life
 PATIENCE = 4.0  # seconds that survivors give each other to say why they leave
 SOON = 3.0  # seconds in which all others have noticed that one has left
+PASSES = {  # functions in which DistributedDataParallel waits for collectives
+    "_engine_run_backward": "the backward pass",
+    "_pre_forward": "the forward pass",
+}
 LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<")
 
 
@@ -50,7 +54,8 @@ class Watch:
             except RuntimeError:
                 failed = [0]  # the store is gone, and with it rank 0, which served it
             if failed and failed != [self.rank]:
-                time.sleep(BEAT)  # the main thread may fail by itself, and knows more
+                if self.left.wait(BEAT):  # the main thread fails by itself, and knows more
+                    return
                 stack = traceback.walk_stack(sys._current_frames()[self.main])
                 self.give_up(stack)
                 os._exit(1)
@@ -86,8 +91,10 @@ class Watch:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and len(self.leavers()) < self.size:
             if any(left["kind"] != "done" for left in self.leavers().values()):
-                deadline = min(deadline, time.monotonic() + SOON)
+                deadline = min(deadline, time.monotonic() + PATIENCE + SOON)
             time.sleep(0.05)
+        if any(left["kind"] != "done" for left in self.leavers().values()):
+            time.sleep(BEAT)  # those who have spoken still read what the others said
 
     def give_up(self, stack):
         """Say in one line who was lost, and where this worker was by its `stack`; it leaves, too.
@@ -101,14 +108,16 @@ class Watch:
         kind = "lost" if waiting else "absent"
         where = f"in {waiting} ({place})" if waiting else f"at {place}"
         note = {"rank": self.rank, "kind": kind, "reason": where}
-        before = self.signs()
+        silence = f"rank 0 does not answer (suspended, or its machine or network is down). {ADVICE}"
         try:
-            self.store.append("left", json.dumps(note) + "\n")
-            deadline = time.monotonic() + PATIENCE
-            while time.monotonic() < deadline and not settled(self.leavers(), self.size):
-                time.sleep(0.05)
-            reasons = self.leavers()
-            verdict = self.verdict(reasons, before, self.signs())
+            with ending_after(3 * PATIENCE, f"rank {self.rank} stops {where}: {silence}"):
+                before = self.signs()
+                self.store.append("left", json.dumps(note) + "\n")
+                deadline = time.monotonic() + PATIENCE
+                while time.monotonic() < deadline and not settled(self.leavers(), self.size):
+                    time.sleep(0.05)
+                reasons = self.leavers()
+                verdict = self.verdict(reasons, before, self.signs())
         except RuntimeError:
             reasons = {}
             verdict = f"rank 0 is gone, and with it the run. {ADVICE}"
@@ -171,6 +180,26 @@ class Watch:
 ADVICE = "Look at that rank's own output, and at its machine's memory and network"
 
 
+@contextlib.contextmanager
+def ending_after(seconds, text):
+    """End this process, with `text`, if what is done inside takes longer than `seconds`.
+
+    A question to the store has no timeout of its own: it hangs if the store's host is suspended.
+    """
+
+    def end():
+        print(text, file=sys.stderr, flush=True)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def settled(reasons, size):
     """Whether it is clear who is to blame: one says that it failed, or all have spoken."""
     return len(reasons) >= size or any(left["kind"] == "failed" for left in reasons.values())
@@ -190,8 +219,8 @@ def whereabouts(stack):
     waiting = ""
     for frame, line in stack:
         code, module = frame.f_code, frame.f_globals.get("__name__", "")
-        if code.co_name == "_engine_run_backward":
-            waiting = "the backward pass"
+        if code.co_name in PASSES:
+            waiting = PASSES[code.co_name]
         elif module == "torch.distributed.distributed_c10d":
             waiting = code.co_name
         elif not code.co_filename.startswith(LIBRARIES):

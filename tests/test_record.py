@@ -2,10 +2,10 @@
 
 import dataclasses
 import json
-import math
 import threading
+from pathlib import Path
 
-from common import record, world
+from common import world
 from common.cli import parse_args
 from common.errors import UserError
 from common.record import Record, write_whole
@@ -66,7 +66,8 @@ def train(args, alone, model):
         done = Record(args(more), member, model, {"train": range(10)}, Batches())
         for epoch in done.epochs():
             for step in done.steps(Batches(), epoch):
-                done.lap("forward", torch.tensor(0.5) * (done.step + 1))
+                for _ in range(2):  # micro-batches
+                    done.lap("forward", torch.tensor(0.25) * (done.step + 1))
                 done.lap("update")
                 assert len(step) == 1
             done.end_epoch(epoch, {"acc": epoch / 4, "f1": 0.25})
@@ -112,18 +113,10 @@ def test_a_line_tells_the_step_and_is_on_disk_before_the_next(train):
     assert seconds["total"] == pytest.approx(sum(list(seconds.values())[1:]))
 
 
-def test_losses_of_micro_batches_add_up(train):
-    done = train("--max_steps 1")
-    done.updates = 2
-    for _ in done.steps(Batches(), 1):
-        for part in (0.25, 0.5):
-            done.lap("forward", torch.tensor(part))
-            done.lap("backward")
-    assert lines_of(done.folder)[-1]["loss"] == 0.75
-
-
 def test_run_json_has_no_end_until_the_run_has_succeeded(train, model):
     done = train("--num_train_epochs 2")
+    metrics = ["epoch = 1", "acc = 0.25", "f1 = 0.25", "epoch = 2", "acc = 0.5", "f1 = 0.25"]
+    assert (done.folder / "eval_results.txt").read_text().splitlines() == metrics
     before = told(done.folder)
     assert before["end"] is None
     assert "iteration_seconds" not in before
@@ -138,20 +131,6 @@ def test_run_json_has_no_end_until_the_run_has_succeeded(train, model):
     assert after["gradient_bytes"] == 4 * after["parameters"]
     assert after["examples"] == {"train": 10, "dev": 0}
     assert after["arguments"]["num_train_epochs"] == 2
-
-
-def test_frozen_parameters_have_no_gradient_bytes(args, alone):
-    frozen = tiny_model(2)
-    frozen.bert.requires_grad_(False)
-    facts = Record(args(), alone, frozen, {}, Batches()).facts
-    assert facts["gradient_bytes"] == 4 * (2 * 128 + 2) < facts["parameters"]
-
-
-def test_one_step_is_no_time_per_iteration(train, model, capsys):
-    done = train("--max_steps 1")
-    done.finish(model, tiny_tokenizer())
-    assert "mean time" not in capsys.readouterr().out
-    assert told(done.folder)["end"]
 
 
 def test_what_rank_0_prints(train, model, capsys):
@@ -181,7 +160,7 @@ def test_another_rank_prints_nothing_and_leaves_only_its_steps(train, model, cap
 )
 def test_what_an_earlier_run_left_is_cleared(args, alone, model, rank, size, left):
     given = args()
-    folder = record.Path(given.output_dir)
+    folder = Path(given.output_dir)
     folder.mkdir()
     for name in [*STALE, "my notes.txt"]:
         (folder / name).write_text("stale")
@@ -198,12 +177,6 @@ def test_a_folder_that_cannot_be_made_is_told(args, alone, model, tmp_path):
     given.output_dir = str(tmp_path / "file" / "out")
     with pytest.raises(UserError, match=r"--output_dir .*file/out: .*; name one to write in"):
         Record(given, alone, model, {}, Batches())
-
-
-def test_the_metrics_are_left_after_every_epoch(train):
-    folder = train("--num_train_epochs 2").folder
-    lines = ["epoch = 1", "acc = 0.25", "f1 = 0.25", "epoch = 2", "acc = 0.5", "f1 = 0.25"]
-    assert (folder / "eval_results.txt").read_text().splitlines() == lines
 
 
 def test_the_model_is_left_whole_in_place_of_an_older_one(train, model):
@@ -258,4 +231,3 @@ def test_without_training_the_metric_is_all(args, alone, model, capsys):
     assert capsys.readouterr().out == "without training: acc 0.5000\n"
     assert told(done.folder)["examples"] == {"train": 0, "dev": 7}
     assert not (done.folder / "model.safetensors").exists()
-    assert math.isclose(told(done.folder)["metrics"][0]["acc"], 0.5)

@@ -45,12 +45,15 @@ def run(data, tmp_path_factory):
     """Run a script once; return its folder, run.json, steps by rank, and output by rank."""
 
     @functools.cache
-    def run(script, workers=1, batch=None, glue="RTE", flags=FLAGS, more=""):
+    def once(script, workers, batch, glue, flags, more):
         folder = tmp_path_factory.mktemp(f"{script}x{workers}")
         batch = batch or BATCH // workers
         command = f"{ROOT / script / 'run_glue.py'} {flags} {glue} --data_dir {data / glue} "
         command += f"--per_gpu_train_batch_size {batch} --output_dir {folder} {more}"
-        result = launch(command.split(), workers, quiet=True)
+        return folder, launch(command.split(), workers, quiet=True)
+
+    def run(script, workers=1, batch=None, glue="RTE", flags=FLAGS, more=""):
+        folder, result = once(script, workers, batch, glue, flags, more)
         assert result.code == 0, result.summary()
         steps = [
             [json.loads(line) for line in file.read_text().splitlines()]
@@ -76,8 +79,8 @@ def losses(run):
 
 
 def largest_difference(ours, theirs, steps=None):
-    pairs = list(zip(losses(ours)[:steps], losses(theirs)[:steps], strict=True))
-    return max(abs(mine - its) for mine, its in pairs)
+    mine, its = (torch.tensor(losses(run)[:steps], dtype=torch.float64) for run in (ours, theirs))
+    return (mine - its).abs().max().item()  # NaN if one is
 
 
 def weights(run):

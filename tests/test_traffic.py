@@ -26,8 +26,8 @@ METHODS = {  # and the collectives that carry each gradient
     "2b": ["all_reduce"],
     "3": ["all_reduce"],
 }
-RUNS = [*[(method, "float32") for method in METHODS], ("2b", "bfloat16"), ("3", "bfloat16")]
-STEPS = 4
+RUNS = [(method, dtype) for method in METHODS for dtype in ("float32", "bfloat16")]
+STEPS = 16  # 4 epochs: few enough to be quick, enough for what is under way at the last one's end
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -47,17 +47,11 @@ def test_what_collectives_move_by_the_textbook(size, root):
 
 
 @pytest.mark.parametrize("size", [2, 4, 16])
-def test_in_total_both_ways_to_average_move_the_same(size):
-    def total(*ops):
-        sent, received = zip(
-            *(expected_bytes(op, rank, size, BYTES) for op in ops for rank in range(size)),
-            strict=True,
-        )
-        assert sum(sent) == pytest.approx(sum(received))
-        return pytest.approx(sum(sent))
-
-    assert 2 * (size - 1) * BYTES == total("all_reduce")
-    assert 2 * (size - 1) * BYTES == total("gather", "scatter")
+@pytest.mark.parametrize("ops", [["all_reduce"], ["gather", "scatter"]], ids="+".join)
+def test_in_total_both_ways_to_average_move_the_same(size, ops):
+    moved = [expected_bytes(op, rank, size, BYTES) for op in ops for rank in range(size)]
+    for total in map(sum, zip(*moved, strict=True)):
+        assert total == pytest.approx(2 * (size - 1) * BYTES)
 
 
 def namespace():
@@ -85,16 +79,20 @@ def profile(tmp_path_factory):
     own_network, reason = namespace()
 
     @functools.cache
-    def profile(method, dtype):
+    def once(method, dtype):
         folder = tmp_path_factory.mktemp(f"{method}-{dtype}")
         command = f"""{sys.executable} -m cluster.launch --workers 2 {ROOT}/task4/run_glue.py
             --model_name_or_path tiny --task_name RTE --do_train --data_dir {data} --no_cuda
             --per_gpu_train_batch_size 4 --max_seq_length 32 --max_steps {STEPS} --timeout 60
             --dropout 0 --learning_rate 1e-3
             --output_dir {folder} --method {method} --gradient_dtype {dtype}"""
-        done = subprocess.run(
-            [*own_network, *command.split()], cwd=ROOT, capture_output=True, text=True, timeout=150
+        command = [*own_network, *command.split()]
+        return folder, subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=150
         )
+
+    def profile(method, dtype):
+        folder, done = once(method, dtype)
         assert done.returncode == 0, done.stderr
         ranks = []
         for rank in range(2):
@@ -145,10 +143,11 @@ def test_the_summary_is_of_these_collectives(profile, method, dtype):
             assert line["rank_receives"] == pytest.approx(received)
             assert line["expected"] == pytest.approx(2 * 2 * run.bytes)
         assert [line["step"] for line in told["iterations"]] == list(range(1, STEPS + 1))
-        (epoch,) = told["epochs"]
         for key, mean in told["per_iteration"].items():
-            assert epoch[key] == pytest.approx(mean * STEPS)
-            assert epoch[key] == pytest.approx(sum(line[key] for line in told["iterations"]))
+            total = pytest.approx(sum(line[key] for line in told["iterations"]))
+            assert mean * STEPS == total
+            assert sum(epoch[key] for epoch in told["epochs"]) == total
+        assert [epoch["epoch"] for epoch in told["epochs"]] == list(range(1, STEPS // 4 + 1))
     assert f"traffic of {method}, 2 workers, {dtype}:" in run.printed
     assert f"{2 * 2 * run.bytes:,}" in run.printed
 
@@ -170,9 +169,8 @@ def test_rounded_gradients_are_averaged_too(profile, method):
     """Nearly the losses of exact ones, on each rank."""
     exact = [rank.losses for rank in profile("2b", "float32").ranks]
     rounded = [rank.losses for rank in profile(method, "bfloat16").ranks]
-    print([[abs(a-b) for a,b in zip(*r)] for r in zip(exact,rounded)])
     assert rounded != exact
-    assert rounded == [pytest.approx(losses, abs=1e-2) for losses in exact]
+    assert rounded == [pytest.approx(losses, abs=1e-3) for losses in exact]
 
 
 @pytest.fixture
@@ -209,14 +207,7 @@ def test_collectives_are_recorded_while_they_are_watched_and_restored_after(traf
     first = (1, "all_reduce", [5, 2], "float32", 40)
     assert traffic.collectives == [first, (2, *first[1:]), (2, "all_reduce", [3], "float64", 24)]
     assert [line["handed"] for line in traffic.iterations] == [40, 64]
-
-
-def test_one_worker_sends_nothing(traffic):
-    for _ in traffic.steps([0], epoch=1):
-        traffic.note("all_reduce", torch.ones(9))
-    mean = traffic.summary()["per_iteration"]
-    assert (mean["handed"], mean["expected"]) == (36, 0)
-    assert difference(mean) is None
+    assert [line["expected"] for line in traffic.iterations] == [0, 0]
     assert "%" not in table(traffic.summary())
 
 

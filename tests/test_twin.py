@@ -54,7 +54,7 @@ def with_gradient(model):
 
 
 def nothing(*_):
-    """For the twin and for DistributedDataParallel; without it, the mistake of forgetting."""
+    """For the twin and DistributedDataParallel, and the mistake of forgetting."""
 
 
 def summed(model, world):
@@ -162,19 +162,24 @@ def trained(tmp_path_factory):
     """World size -> what each of its ranks came to."""
 
     @functools.cache
-    def by_rank(size):
+    def run(size):
         folder = tmp_path_factory.mktemp(f"world{size}")
         args = [(rank, size, folder) for rank in range(size)]
         processes = [PROCESSES.Process(target=worker, args=each, daemon=True) for each in args]
         deadline = time.monotonic() + DEADLINE
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join(max(0.0, deadline - time.monotonic()))
-        codes = [process.exitcode for process in processes]
-        for process in processes:
-            process.kill()
-            process.join()
+        try:
+            for process in processes:
+                process.start()
+            for process in processes:
+                process.join(max(0.0, deadline - time.monotonic()))
+            return folder, [process.exitcode for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()
+
+    def by_rank(size):
+        folder, codes = run(size)
         assert codes == [0] * size
         return [torch.load(folder / f"rank{rank}.pt") for rank in range(size)]
 
@@ -190,14 +195,12 @@ def twin():
 
 def deviation(history, twin, kind=""):
     """The largest difference, relative to its tensor's largest element, of all of a kind."""
-    worst = 0.0
+    differences = []
     for mine, its in zip(history, twin, strict=True):
         assert mine.keys() == its.keys()
-        for name in mine:
-            if name.startswith(kind):
-                difference = (mine[name] - its[name]).abs().max() / its[name].abs().max()
-                worst = max(worst, difference.item())
-    return worst
+        for name in filter(lambda name: name.startswith(kind), its):
+            differences.append((mine[name] - its[name]).abs().max() / its[name].abs().max())
+    return torch.stack(differences).max().item()  # NaN if one is
 
 
 def test_the_twin_has_all_that_may_go_wrong(twin):
@@ -239,11 +242,6 @@ def test_the_twin_sees_every_mistake(trained, twin, size, mistake, optimizer):
     assert deviation(history, twin[optimizer], "value") > 1e-3
 
 
-def test_clipping_hides_a_forgotten_division(trained, twin):
-    """Why the table of mistakes needs more than one optimizer."""
-    assert deviation(trained(4)[0]["summed", "adamw"], twin["adamw"], "value") < 1e-4
-
-
 def test_the_root_holds_copies_of_a_bucket_and_not_of_all_gradients(trained):
     """4 copies of 64 MiB would be 256, and 512 with gloo's own."""
     assert trained(4)[0]["growth"] < 128 * MIB
@@ -260,33 +258,26 @@ def with_gradients(*gradients):
 
 def counted(*sizes, dtype=torch.float32):
     """Tensors of so many elements each: 0, 1, 2, ... in turn."""
-    return torch.arange(sum(sizes), dtype=dtype).split(list(sizes))
+    return [part.clone() for part in torch.arange(sum(sizes), dtype=dtype).split(list(sizes))]
 
 
 @pytest.mark.parametrize("bucket_bytes", [4, 12, 40, 56, 400])
-def test_buckets_hold_every_element_once_and_no_more_bytes_than_asked(bucket_bytes):
-    grads = [grad.clone() for grad in counted(3, 10, 1, 0, 6)]
-    model = with_gradients(grads[0], None, grads[1].view(2, 5), *grads[2:])
-    buckets = [bucket.clone() for bucket in gradient_buckets(model, bucket_bytes)]
-    assert torch.cat(buckets).tolist() == list(range(20))
-    assert [bucket.nbytes for bucket in buckets[:-1]] == [bucket_bytes] * (len(buckets) - 1)
-    assert 0 < buckets[-1].nbytes <= bucket_bytes
-    assert all(bucket.dim() == 1 for bucket in buckets)
-
-
-@pytest.mark.parametrize("bucket_bytes", [4, 12, 400])
-def test_what_is_left_in_a_bucket_becomes_the_gradients(bucket_bytes):
-    grads = [grad.clone() for grad in counted(3, 10, 1)]
-    model = with_gradients(*grads)
+def test_buckets_hold_every_element_once_and_what_is_left_in_them_goes_back(bucket_bytes):
+    first, second, *others = grads = counted(3, 10, 1, 0, 6)
+    model, seen, sizes = with_gradients(first, None, second.view(2, 5), *others), [], []
     for bucket in gradient_buckets(model, bucket_bytes):
+        seen += bucket.tolist()
+        sizes.append(bucket.nbytes)
         bucket *= -2
-    assert torch.cat(grads).tolist() == [-2.0 * n for n in range(14)]
-    assert all(p.grad is grad for p, grad in zip(model, grads, strict=True))
+    assert seen == list(range(20))
+    assert sizes[:-1] == [bucket_bytes] * (len(sizes) - 1)
+    assert 0 < sizes[-1] <= bucket_bytes
+    assert torch.cat(grads).tolist() == [-2.0 * n for n in range(20)]
 
 
 def test_each_bucket_has_one_type():
     kinds = [torch.float32, torch.bfloat16, torch.bfloat16, torch.float64]
-    grads = [counted(4, dtype=kind)[0].clone() for kind in kinds]
+    grads = [counted(4, dtype=kind)[0] for kind in kinds]
     sizes = []
     for bucket in gradient_buckets(with_gradients(*grads), 1000):
         sizes.append((bucket.dtype, len(bucket)))
@@ -301,7 +292,3 @@ def test_frozen_and_unreached_parameters_are_in_no_bucket_and_tied_ones_once():
     net(torch.tensor([1, 2])).sum().backward()
     sizes = [grad.numel() for grad in (net.embed.weight.grad, net.hidden.weight.grad)]
     assert sum(map(len, gradient_buckets(net))) == sum(sizes) + WIDTH + WORDS
-
-
-def test_one_collective_carries_all_of_a_small_model_by_default():
-    assert len(list(gradient_buckets(with_gradients(*counted(5, 6, 7))))) == 1
