@@ -83,7 +83,7 @@ def check_ways(members):
         raise UserError(
             "all workers reached rank 0's port, but not each other:\n"
             + "\n".join(blocked)
-            + "\nOpen all TCP ports between the machines (firewalls, security groups). The "
-            "addresses above must belong to one network: 127.x does not; see --master_ip and "
-            "GLOO_SOCKET_IFNAME"
+            + "\nWhere it was refused, look whether that rank still runs. Else open all TCP ports "
+            "between the machines (firewalls, security groups). The addresses above must belong to "
+            "one network: 127.x does not; see --master_ip and GLOO_SOCKET_IFNAME"
         )

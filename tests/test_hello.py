@@ -272,7 +272,7 @@ def test_firewall_between_machines(machines):
         for a, b in ((0, 1), (1, 0)):
             ends = [f"rank {rank} (10.77.0.{rank + 1} on eth0)" for rank in (a, b)]
             assert f"- {ends[0]} to {ends[1]}: no answer\n" in errors
-        assert "Open all TCP ports between the machines" in errors
+        assert "open all TCP ports between the machines" in errors
 
 
 def test_name_of_rank_0_means_loopback_there(machines):
