@@ -66,7 +66,11 @@ def join(args):
             me = introduce(args, rank, address, nic) | {"door": door.getsockname()[:2]}
             members = meet(store, watch, "roster", me, size, deadline)
             me["blocked"] = [line for member in members for line in knock(me, member, args)]
-            check_ways(meet(store, watch, "blocked", me, size, deadline + args.timeout / 3))
+            try:
+                check_ways(meet(store, watch, "blocked", me, size, deadline + args.timeout / 3))
+            except (UserError, PeerLost):
+                check_ways([me])  # a rank that has ended tells nothing, but refuses
+                raise
         backend, device = choose_device(args, rank, members)
         share_cores(rank, members)
         options = {"device_id": device} if backend == "nccl" else {}
