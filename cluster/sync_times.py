@@ -22,7 +22,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-ROUNDS = 10  # after one that is discarded
+ROUNDS = 10  # of each way, after one that is discarded
+PASSES = 5  # of forward and backward, after one that is discarded
 
 
 def main(args, world):
@@ -44,16 +45,19 @@ def main(args, world):
             "flat gather+scatter": gather_scatter(flat, flat.numel(), world),
             "25 MB gather+scatter": gather_scatter(flat, 25 * 2**20 // flat.element_size(), world),
         },
+        ROUNDS,
         world,
     )
-    seconds.update(time_in_turn(backward_passes(model, batch), world))
+    seconds.update(time_in_turn(backward_passes(model, batch), PASSES, world))
     if world.rank == 0:
         facts = {
             "bytes": flat.numel() * flat.element_size(),
             "seconds": seconds,
             "peak_memory": peaks,
         }
-        write_whole(Path(args.output_dir) / "sync_times.json", json.dumps(facts, indent=1) + "\n")
+        folder = Path(args.output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / "sync_times.json", json.dumps(facts, indent=1) + "\n")
 
 
 def gather_scatter(flat, size, world):
@@ -88,10 +92,10 @@ def backward_passes(model, batch):
     return {"forward and backward, 3": synchronised, "forward and backward, alone": silent}
 
 
-def time_in_turn(ways, world):
+def time_in_turn(ways, rounds, world):
     """Name -> seconds of each round of each way: the slowest rank's."""
     seconds = {name: [] for name in ways}
-    for _ in range(ROUNDS + 1):
+    for _ in range(rounds + 1):
         for name, way in ways.items():
             dist.barrier()
             start = time.perf_counter()
