@@ -89,26 +89,31 @@ def meet(store, watch, topic, me, size, deadline):
     Raises UserError on what cannot go together: a rank that is missing or there twice, or facts
     that differ.
     """
-    store.append(topic, json.dumps(me) + "\n")
-    notice = Notice()
-    while True:
-        told = [json.loads(line) for line in store.get(topic).decode().splitlines()]
-        problems = differences(told)
-        if problems:
-            raise UserError("the workers do not go together:\n" + "\n".join(problems))
-        if len(told) == size:
-            return sorted(told, key=lambda member: member["rank"])
-        missing = sorted(set(range(size)) - {member["rank"] for member in told})
-        ranks = ", ".join(map(str, missing))
-        watch.check()
-        if time.monotonic() > deadline:
-            raise UserError(
-                f"rank {me['rank']} waited in vain for rank {ranks} of {size}. Start every rank, "
-                "with the same --master_ip, --master_port and --world_size; look at the output of "
-                "the missing ones; --timeout SECONDS waits longer"
-            )
-        notice.show(f"rank {me['rank']} waits for rank {ranks} of {size}")
-        time.sleep(0.02)
+    silent = (
+        f"rank {me['rank']} waits in vain: rank 0 does not answer (suspended, or its machine or "
+        "network is down). Look at its own output, and at its machine"
+    )
+    with ending_after(max(0, deadline - time.monotonic()) + 2, silent):
+        store.append(topic, json.dumps(me) + "\n")
+        notice = Notice()
+        while True:
+            told = [json.loads(line) for line in store.get(topic).decode().splitlines()]
+            problems = differences(told)
+            if problems:
+                raise UserError("the workers do not go together:\n" + "\n".join(problems))
+            if len(told) == size:
+                return sorted(told, key=lambda member: member["rank"])
+            missing = sorted(set(range(size)) - {member["rank"] for member in told})
+            ranks = ", ".join(map(str, missing))
+            watch.check()
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"rank {me['rank']} waited in vain for rank {ranks} of {size}. Start every "
+                    "rank, with the same --master_ip, --master_port and --world_size; look at the "
+                    "output of the missing ones; --timeout SECONDS waits longer"
+                )
+            notice.show(f"rank {me['rank']} waits for rank {ranks} of {size}")
+            time.sleep(0.02)
 
 
 def differences(told):

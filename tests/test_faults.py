@@ -133,6 +133,16 @@ def test_a_worker_killed_while_joining_is_named(crew):
         assert "look whether that rank still runs" in text
 
 
+def test_a_rank_0_that_is_suspended_while_others_join_is_named(crew):
+    suspended, survivor = (crew.start(train, rank, 3, "--timeout 8") for rank in (0, 1))
+    crew.wait_until(lambda: suspended.waits_for and survivor.waits_for)
+    suspended.signal(signal.SIGSTOP)
+    assert survivor.end() != 0
+    (line,) = survivor.errors
+    assert line.startswith("rank 1 ")
+    assert ": rank 0 " in line
+
+
 def train(args, world):
     """In each step a collective; this goes on for ever."""
     for _ in steps(args, world):

@@ -8,6 +8,7 @@ from pathlib import Path
 from common import world
 from common.cli import parse_args
 from common.errors import UserError
+from common.network import loopback
 from common.record import Record, write_whole
 from common.tiny import tiny_model, tiny_tokenizer
 
@@ -46,7 +47,7 @@ def args(tmp_path):
 @pytest.fixture
 def alone(args, monkeypatch):
     """The world of one worker."""
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", world.loopback())
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", loopback())
     alone = world.join(args())
     yield alone
     world.leave(alone)
@@ -183,9 +184,10 @@ def test_the_model_is_left_whole_in_place_of_an_older_one(train, model):
     done = train()
     half_saved = done.folder / "saving.part"  # by a run that was killed
     half_saved.mkdir()
-    for folder in (half_saved, done.folder):
-        (folder / "model.safetensors").write_text("old")
+    (half_saved / "half a file").touch()
+    (done.folder / "model.safetensors").write_text("old")
     done.finish(model, tiny_tokenizer())
+    assert not (done.folder / "half a file").exists()
     assert not half_saved.exists()
     saved = AutoModelForSequenceClassification.from_pretrained(done.folder, local_files_only=True)
     assert all(a.equal(b) for a, b in zip(saved.parameters(), model.parameters(), strict=True))

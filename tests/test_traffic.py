@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 from common import world
 from common.cli import parse_args
+from common.network import loopback
 from common.traffic import Traffic, difference, expected_bytes, table
 
 import pytest
@@ -176,7 +177,7 @@ def test_rounded_gradients_are_averaged_too(profile, method):
 @pytest.fixture
 def traffic(tmp_path, monkeypatch):
     """The Traffic of a run of one worker, in this process."""
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", world.loopback())
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", loopback())
     command = f"--model_name_or_path tiny --task_name RTE --do_train --data_dir {tmp_path} "
     command += f"--output_dir {tmp_path} --no_cuda"
     args = parse_args(str(ROOT / "task4" / "run_glue.py"), argv=command.split(), env={})
