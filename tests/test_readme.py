@@ -86,7 +86,8 @@ def test_make_demo_ends_with_equal_losses_rising_accuracy_traffic_and_a_picture(
         [float(value) for value in re.search(rf"acc after epoch {n}(.*)", printed)[1].split()]
         for n in (1, 2, 3)
     ]
-    assert all(after > before + 0.1 for before, after in zip(accuracy[0], accuracy[2], strict=True))
+    assert all(after > before for before, after in zip(accuracy[0], accuracy[2], strict=True))
+    assert min(accuracy[2]) > 0.8  # chance is 0.5
     traffic = re.findall(r"task 4: (\w+) .* ([+-][\d.]+) %", printed)
     assert [method for method, _ in traffic] == ["2b", "2a", "3"]
     picture = re.search(r"^picture: (.*)$", printed, re.MULTILINE)[1]

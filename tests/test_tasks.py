@@ -18,9 +18,11 @@ DISTRIBUTED = ["task2a", "task2b", "task3", "task4"]
 ROWS, DEV_ROWS, BATCH = 107, 41, 16
 FULL, STEPS = ROWS // BATCH, 2 * math.ceil(ROWS / BATCH)  # full batches of an epoch; all steps
 PHASES = ["data", "forward", "backward", "sync", "update"]
-# Clipping is active in some steps and not in others: each alone would hide a mistake.
+# Clipping is active in some steps and not in others: each alone would hide a mistake. With
+# AdamW's usual epsilon a gradient that is nothing but rounding would move its weight all the same.
 FLAGS = "--model_name_or_path tiny --do_train --do_eval --dropout 0 --learning_rate 5e-4 "
-FLAGS += "--max_seq_length 64 --num_train_epochs 2 --no_cuda --timeout 60 --task_name"
+FLAGS += "--max_seq_length 64 --num_train_epochs 2 --no_cuda --timeout 60 "
+FLAGS += "--adam_epsilon 1e-5 --task_name"
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +103,7 @@ def test_the_losses_are_those_of_one_worker_with_all_the_data(run, script, worke
 def test_the_strategies_agree_in_every_step_and_in_the_end(run, script, workers):
     ours, first = run(script, workers), run(DISTRIBUTED[0], workers)
     assert largest_difference(ours, first) < 1e-6
-    assert (weights(ours) - weights(first)).abs().max() < 1e-4
+    assert (weights(ours) - weights(first)).abs().max() < 5e-4
     for mine, its in zip(ours.json["metrics"], first.json["metrics"], strict=True):
         assert mine == pytest.approx(its)
 
