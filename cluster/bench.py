@@ -68,7 +68,7 @@ def synchronisation(args, model):
     facts = json.loads((folder / "sync_times.json").read_text())
     medians = {name: statistics.median(times) for name, times in facts["seconds"].items()}
     flat = medians["flat all_reduce"]
-    both = min(medians["flat gather+scatter"], medians["25 MB gather+scatter"])
+    both = min(medians["flat gather+scatter"], medians["7 MiB gather+scatter"])
     print(f"{facts['bytes'] / 1e6:.1f} MB of gradients, {args.workers} workers, medians:")
     for name, times in facts["seconds"].items():
         spread = f"{min(times):.3f} to {max(times):.3f}"

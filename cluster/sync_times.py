@@ -12,6 +12,7 @@ from pathlib import Path
 
 import task2a.run_glue
 import task2b.run_glue
+from common.buckets import BUCKET_BYTES
 from common.glue import find_task
 from common.loader import TrainingBatches, load_splits
 from common.model import load_model, make_optimizer
@@ -43,7 +44,7 @@ def main(args, world):
             "2(b)": lambda: task2b.run_glue.average_gradients(model, world),
             "flat all_reduce": lambda: dist.all_reduce(flat),
             "flat gather+scatter": gather_scatter(flat, flat.numel(), world),
-            "25 MB gather+scatter": gather_scatter(flat, 25 * 2**20 // flat.element_size(), world),
+            "7 MiB gather+scatter": gather_scatter(flat, BUCKET_BYTES // flat.element_size(), world),
         },
         ROUNDS,
         world,

@@ -18,14 +18,17 @@ def average_gradients(model, world):
     """Make every rank's gradients their mean over the ranks: gathered on rank 0, scattered back.
 
     With gradients of S bytes on N ranks, rank 0 receives (N-1) x S bytes and sends as many; every
-    other rank sends S and receives S. On rank 0, N copies of one bucket (25 MB) are held at a
-    time, not of the whole model.
+    other rank sends S and receives S. Rank 0 holds copies of one bucket (7 MiB) at a time, N of
+    ours and N of gloo's, not of the whole model.
     """
     for bucket in gradient_buckets(model):
         copies = [torch.empty_like(bucket) for _ in range(world.size)] if world.rank == 0 else None
         dist.gather(bucket, copies, dst=0)
         if world.rank == 0:
-            mean = sum(copies[1:], start=copies[0]).div_(world.size)
+            mean, *others = copies
+            for other in others:
+                mean += other
+            mean /= world.size
             copies = [mean] * world.size
         dist.scatter(bucket, copies, src=0)
 
