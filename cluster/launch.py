@@ -105,24 +105,31 @@ def launch(
     quiet: bool = False,
     env: Mapping[str, str] | None = None,
     grace: float = GRACE,
+    master_ip: str = "127.0.0.1",
+    prefix: Callable[[int], list[str]] = lambda _: [],
+    started: Callable[[list[Worker]], None] = lambda _: None,
 ) -> Result:
     """Run a script (`command`: its path and arguments) as so many workers until all have ended.
 
     `quiet` prints nothing and keeps all output in the result; `env` replaces os.environ; `grace`
-    is in seconds. Call it from the main thread, as it takes the signals. Raises UserError for what
+    is in seconds; `prefix` gives the command that a rank runs under, for other networks than this
+    machine's; `started` is called once all run. Call it from the main thread, as it takes the
+    signals. Raises UserError for what
     cannot be started and, once the workers are ended, KeyboardInterrupt for Ctrl-C and SystemExit
     (128 + signal) for SIGTERM and SIGHUP.
     """
-    _check(command, workers)
+    check(command, workers)
     env = dict(os.environ if env is None else env)
-    threads = env["OMP_NUM_THREADS"] = env.get("OMP_NUM_THREADS") or str(_threads_each(workers))
+    threads = env["OMP_NUM_THREADS"] = env.get("OMP_NUM_THREADS") or str(threads_each(workers))
     screen, events, team = Screen(quiet), queue.SimpleQueue(), []
     with _reserved_port() as port, _signals_to(events.put):
         screen.line(f"cluster.launch: workers: {workers}, port: {port}, threads each: {threads}")
-        flags = f"--master_ip 127.0.0.1 --master_port {port} --world_size {workers} --local_rank"
+        flags = f"--master_ip {master_ip} --master_port {port} --world_size {workers} --local_rank"
         try:
             for rank in range(workers):
-                team.append(_start([*command, *flags.split(), str(rank)], rank, env, quiet))
+                script = [sys.executable, "-u", *command, *flags.split(), str(rank)]
+                team.append(_start([*prefix(rank), *script], rank, env, quiet))
+            started(team)
             attendants = [thread for w in team for thread in _attend(w, screen, events.put)]
             stopped = _supervise(team, events, grace)
             for thread in attendants:
@@ -162,7 +169,7 @@ def _reserved_port() -> Iterator[int]:
     raise UserError(f"no free port in {PORTS[0]}-{PORTS[-1]}: end some of the programs there")
 
 
-def _check(command: list[str], workers: int) -> None:
+def check(command: list[str], workers: int) -> None:
     if workers < 1:
         raise UserError(f"--workers {workers}: give 1 or more")
     if not command:
@@ -176,7 +183,7 @@ def _check(command: list[str], workers: int) -> None:
         raise UserError(f"{script} is not a .py file: give the path of a Python script")
 
 
-def _threads_each(workers: int) -> int:
+def threads_each(workers: int) -> int:
     has_affinity = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     return max(1, cores // workers)
@@ -204,7 +211,7 @@ def _start(command: list[str], rank: int, env: dict[str, str], quiet: bool) -> W
             ours, stderr = pseudo_terminal()
             stdout = stderr if os.isatty(1) else stdout  # as one: tqdm.write needs their order
     process = subprocess.Popen(
-        [sys.executable, "-u", *command],
+        command,
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,

@@ -50,7 +50,9 @@ class Traffic:
         self.step, self.collectives, self.iterations = 1, [], []
         self.folder = Path(args.output_dir)
         self.stop = threading.Event()
-        self.sampler = threading.Thread(target=self.sample, daemon=True)
+        path = self.folder / f"net.rank{world.rank}.csv"
+        rest = (world.nic, self.counters, self.stop)
+        self.sampler = threading.Thread(target=sample, args=(path, *rest), daemon=True)
         self.sampler.start()
 
     def note(self, op, tensor):
@@ -114,25 +116,6 @@ class Traffic:
         counts = psutil.net_io_counters(pernic=True, nowrap=True)[self.world.nic]
         return counts.bytes_sent, counts.bytes_recv
 
-    def sample(self):
-        """Write the interface's bytes per second, once a second, in dstat's CSV format."""
-        path = self.folder / f"net.rank{self.world.rank}.csv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", newline="") as file:
-            out = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
-            out.writerow(["dstat columns, written by task 4"])
-            out.writerow(["Host:", platform.node(), "Interface:", self.world.nic])
-            out.writerow(["Cmdline:", " ".join(sys.argv)])
-            out.writerow(["system", "net/total", ""])
-            out.writerow(["time", "recv", "send"])
-            then, (sent, received) = time.monotonic(), self.counters()
-            while not self.stop.wait(1):
-                now, (sent_now, received_now) = time.monotonic(), self.counters()
-                rates = (received_now - received) / (now - then), (sent_now - sent) / (now - then)
-                out.writerow([time.strftime("%d-%m %H:%M:%S"), *rates])
-                file.flush()
-                then, sent, received = now, sent_now, received_now
-
     def finish(self):
         """Write what was recorded; on rank 0 print the comparison."""
         self.stop.set()
@@ -169,6 +152,28 @@ class Traffic:
             if self.iterations
             else {},
         }
+
+
+def sample(path, interface, read, stop):
+    """Write an interface's bytes per second, once a second until `stop`, in dstat's CSV format.
+
+    `read` returns the bytes that it has sent and received so far.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        out = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
+        out.writerow(["dstat columns"])
+        out.writerow(["Host:", platform.node(), "Interface:", interface])
+        out.writerow(["Cmdline:", " ".join(sys.argv)])
+        out.writerow(["system", "net/total", ""])
+        out.writerow(["time", "recv", "send"])
+        then, (sent, received) = time.monotonic(), read()
+        while not stop.wait(1):
+            now, (sent_now, received_now) = time.monotonic(), read()
+            rates = (received_now - received) / (now - then), (sent_now - sent) / (now - then)
+            out.writerow([time.strftime("%d-%m %H:%M:%S"), *rates])
+            file.flush()
+            then, sent, received = now, sent_now, received_now
 
 
 def total(iterations):
