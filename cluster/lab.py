@@ -110,7 +110,8 @@ def run(args):
         observer.finish()
         for todo in observer.breaks:
             print(f"netlab: not done, as the run ended before: {todo}", file=sys.stderr)
-        facts = json.loads((folder / "run.json").read_text()) if not result.code else {}
+        path = folder / "run.json"  # a script that is not one of ours leaves none
+        facts = json.loads(path.read_text()) if path.exists() and not result.code else {}
         told = carried(facts, observer.snapshots, args.rate)
         write_whole(folder / "netlab.json", json.dumps(told, indent=1) + "\n")
         if told["iterations"]:

@@ -142,7 +142,7 @@ def build(rates, latency=None):
 
 def counters(nodes):
     """(bytes sent, bytes received) of every node so far, as the other ends of their links count."""
-    links = psutil.net_io_counters(pernic=True)
+    links = psutil.net_io_counters(pernic=True, nowrap=False)  # as in common.traffic
     return [(links[node.port].bytes_recv, links[node.port].bytes_sent) for node in nodes]
 
 

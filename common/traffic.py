@@ -113,7 +113,9 @@ class Traffic:
 
     def counters(self):
         """(bytes sent, bytes received) on the interface since it was set up."""
-        counts = psutil.net_io_counters(pernic=True, nowrap=True)[self.world.nic]
+        # nowrap=True would take two threads' reads in the wrong order for a counter's overflow,
+        # and add all that it has counted once more.
+        counts = psutil.net_io_counters(pernic=True, nowrap=False)[self.world.nic]
         return counts.bytes_sent, counts.bytes_recv
 
     def finish(self):

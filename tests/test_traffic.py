@@ -161,9 +161,7 @@ def test_the_interface_carries_what_is_expected(profile, method, dtype):
     if run.no_network:
         pytest.skip(run.no_network)
     for rank in run.ranks:
-        # Half the bytes, and on a busy machine twice the signs of life in an iteration's time.
-        at_most = 2 if rank.summary["dtype"] == "float32" else 10
-        assert abs(difference(rank.summary["per_iteration"])) < at_most
+        assert abs(difference(rank.summary["per_iteration"])) < 2
 
 
 @pytest.mark.slow
