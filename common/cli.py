@@ -52,6 +52,7 @@ FLAGS = [
     Flag("fp16", bool, False, "16-bit mixed precision (bfloat16: needs no loss scaling)"),
     Flag("dropout", float, -1.0, "override the checkpoint's dropout (-1: keep it)", -1),
     Flag("backend", ("auto", "gloo", "nccl"), "auto", "auto: nccl if every worker has its own GPU"),
+    Flag("trace", int, 0, "steps after the first to trace with torch.profiler (0: none)", 0),
     Flag("timeout", float, 300.0, "seconds to wait for other workers, in any collective", 1),
     Flag("master_ip", str, "", "rank 0's address, as every worker reaches it"),
     Flag("master_port", int, -1, "a free port there, the same for every worker", 1024),

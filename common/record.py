@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from common.errors import UserError
+from common.trace import start_trace
 
 import torch
 import transformers
@@ -46,6 +47,7 @@ class Record:
             mininterval=0.1 if sys.stderr.isatty() else 10,
         )
         self.facts = describe(args, world, model, splits)
+        self.trace = start_trace(args, self.folder, world)
         self.write()
 
     def clear(self):
@@ -55,9 +57,11 @@ class Record:
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / f"trace.rank{self.world.rank}.json").unlink(missing_ok=True)
             if self.world.rank == 0:
-                for old in self.folder.glob("steps.rank*.jsonl"):
-                    if int(old.name.split(".")[1].removeprefix("rank")) >= self.world.size:
+                for old in self.folder.glob("*.rank*.json*"):
+                    rank = old.name.split(".")[1].removeprefix("rank")
+                    if rank.isdigit() and int(rank) >= self.world.size:
                         old.unlink()
                 for name in ("run.json", "eval_results.txt"):
                     (self.folder / name).unlink(missing_ok=True)
@@ -117,6 +121,8 @@ class Record:
             "seconds": {"total": total, **self.laps},
         }
         print(json.dumps(line), file=self.steps_file, flush=True)
+        if self.trace:
+            self.trace.step()
         self.bar.update()
         self.bar.set_postfix(loss=f"{self.loss:.4f}", refresh=False)
         if self.step <= 5:
@@ -136,6 +142,8 @@ class Record:
     def finish(self, model, tokenizer):
         """Print the mean time per iteration; rank 0 leaves the model and completes run.json."""
         self.bar.close()
+        if self.trace:
+            self.trace.stop()
         timed = self.seconds[1:]  # the first iteration pays for memory, caches and connections
         if timed:
             mean = statistics.mean(timed)

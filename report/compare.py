@@ -10,10 +10,7 @@ from common.errors import UserError
 from common.record import PHASES
 from common.traffic import difference
 from report.runs import load_run
-
-# Okabe and Ito's colours, told apart by colour-blind readers; hatches tell them apart in grey
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-HATCHES = ("", "//", "..", "xx", "\\\\")
+from report.style import COLOURS, HATCHES, LINES, pyplot
 
 
 def table(title, heads, rows):
@@ -92,16 +89,10 @@ def traffic_table(runs):
 
 def picture(runs, path, measured=None):
     """Draw losses and times of `runs`, and traffic of `measured`; the suffix is the format."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(14, 4.2), layout="constrained")
-    styles = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+    figure, (left, middle, right) = pyplot().subplots(1, 3, figsize=(14, 4.2), layout="constrained")
     for i, run in enumerate(runs):
         steps = range(1, len(run.losses) + 1)
-        colour, style = COLOURS[i % len(COLOURS)], styles[i % len(styles)]
+        colour, style = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
         left.plot(steps, run.losses, ls=style, color=colour, label=f"task {run.name}")
     left.set(xlabel="step", ylabel="loss", title="loss of all workers' examples")
     left.legend()

@@ -1,9 +1,7 @@
 """Figures of a sweep: time per iteration, speed-up and efficiency, traffic of each node."""
 
 from cluster.lab_network import bits_per_second
-from report.compare import COLOURS, HATCHES
-
-MARKS = "osD^v<>"
+from report.style import COLOURS, HATCHES, MARKS, pyplot, save
 
 
 def measured_cells(sweep):
@@ -28,29 +26,46 @@ def waiting(cell, cells):
 
 
 def figures(sweep, folder):
-    """Draw the sweep as PNG and SVG in `folder`; yields the files made."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    cells = measured_cells(sweep)
-    machine = sweep["machine"]
+    """Draw the sweep in `folder`, as PNG and SVG; returns the files."""
+    cells, machine = measured_cells(sweep), sweep["machine"]
+    size = max((cell["gradient_bytes"] for cell in cells), default=0)
     source = (
-        f"cluster.sweep {' '.join(sweep['settings']['flags'])}\n{machine['processor']}, "
+        f"cluster.sweep: {size / 1e6:.1f} MB of gradients, {machine['processor']}, "
         f"{machine['cores']} cores for all workers, {(machine['git_commit'] or 'no commit')[:12]}"
     )
     drawings = {"time": draw_times, "speedup": draw_speedup, "traffic": draw_traffic}
-    for name, draw in drawings.items():
-        figure = draw(pyplot, cells)
-        if figure is None:
-            continue
-        figure.suptitle(source, fontsize=7)
-        for suffix in ("png", "svg"):
-            path = folder / f"{name}.{suffix}"
-            figure.savefig(path, dpi=120)
-            yield path
-        pyplot.close(figure)
+    return [
+        path
+        for name, draw in drawings.items()
+        for path in save(draw(pyplot(), cells), name, source, folder)
+    ]
+
+
+def model_figure(rows, curves, title, folder):
+    """Draw predicted against measured seconds, and efficiency by workers; returns the files.
+
+    `rows` are cost_model.check's; `curves` has (task, rate) -> [(workers, efficiency)].
+    """
+    figure, (left, right) = pyplot().subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    for limit, mark, colour in (("network", "o", COLOURS[0]), ("cores", "x", COLOURS[5])):
+        points = [(r["measured"], r["predicted"]) for r in rows if r["limit"] == limit]
+        if points:
+            left.loglog(*zip(*points, strict=True), mark, color=colour, label=f"limit: {limit}")
+    ends = [row[name] for row in rows for name in ("measured", "predicted")] or [1]
+    left.loglog([min(ends), max(ends)], [min(ends), max(ends)], "k:")
+    left.set(xlabel="measured, seconds/iteration", ylabel="predicted, seconds/iteration")
+    left.set_title("the cost model against the cells it was not fitted to")
+    left.legend()
+    for (task, rate), curve in curves.items():
+        workers, shares = zip(*curve, strict=True)
+        i = sorted({t for t, _ in curves}).index(task)
+        j = sorted({r for _, r in curves}, key=bits_per_second).index(rate)
+        shares = [100 * share for share in shares]
+        style = {"color": COLOURS[i], "marker": MARKS[j], "markersize": 4}
+        right.semilogx(workers, shares, base=2, label=f"{task}, {rate}", **style)
+    right.set(xlabel="workers", ylabel="efficiency, %", ylim=(0, 105), title=title)
+    right.legend(fontsize=7)
+    return save(figure, "model", "report.scaling", folder)
 
 
 def rates_of(cells):
@@ -118,6 +133,7 @@ def draw_speedup(pyplot, cells):
         upper.set(title=kind, ylabel="speed-up")
         lower.set(xlabel="workers (on the cores of one machine)", ylabel="efficiency, %")
         lower.set_ylim(bottom=0)
+        lower.set_xticks(sorted({1, *(c["workers"] for c in many)}))
     axes[0][0].legend(fontsize=7)
     return figure
 
