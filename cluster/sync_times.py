@@ -5,6 +5,7 @@ starts at a barrier and ends when the slowest rank has ended; the ways take turn
 """
 
 import json
+import platform
 import resource
 import sys
 import time
@@ -16,7 +17,7 @@ from common.buckets import BUCKET_BYTES
 from common.glue import find_task
 from common.loader import TrainingBatches, load_splits
 from common.model import load_model, make_optimizer
-from common.record import write_whole
+from common.record import processor, write_whole
 from common.run import run
 
 import torch
@@ -53,6 +54,7 @@ def main(args, world):
     seconds.update(time_in_turn(backward_passes(model, batch), PASSES, world))
     if world.rank == 0:
         facts = {
+            "machine": f"{platform.node()} ({processor()})",
             "bytes": flat.numel() * flat.element_size(),
             "seconds": seconds,
             "peak_memory": peaks,
