@@ -7,6 +7,7 @@ starts at a barrier and ends when the slowest rank has ended; the ways take turn
 import json
 import platform
 import resource
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -62,6 +63,8 @@ def main(args, world):
         folder = Path(args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / "sync_times.json", json.dumps(facts, indent=1) + "\n")
+        for name, times in seconds.items():
+            print(f"{name}: {statistics.median(times):.3f} s (median of {len(times)})")
 
 
 def gather_scatter(flat, size, world):

@@ -32,8 +32,8 @@ class Timed:
     length: int
     steps: int
     iterations_timed: int
-    threads: int  # of all workers of one machine
-    cores: int
+    threads: int  # of all workers of the first machine
+    cores: int  # of it, or as many as it has workers, who need a thread each
     round: int | None
     seconds: numpy.ndarray
     sync: numpy.ndarray
@@ -60,7 +60,9 @@ def load_all(paths):
                     runs.append(timed(name, read))
             except Broken as error:
                 left_out.append((name, str(error)))
-            except (KeyError, TypeError, ValueError, OSError, zipfile.BadZipFile, EOFError,
+            except KeyError as error:
+                left_out.append((name, f"{error} is missing in it"))
+            except (TypeError, ValueError, OSError, zipfile.BadZipFile, EOFError,
                     RecursionError, NotImplementedError, RuntimeError) as error:  # fmt: skip
                 left_out.append((name, f"not as a run leaves it: {error!r}"[:200]))
     return runs, left_out, flat
@@ -140,7 +142,7 @@ def timed(name, read):
         steps=len(ranks[0]),
         iterations_timed=int(facts.get("iterations_timed", 0)),
         threads=int(facts["threads"]) * here,
-        cores=int(facts["cores"]),
+        cores=max(int(facts["cores"]), here),
         round=int(place[-1]) if place else None,
         seconds=table[:, 1:, 0].mean(axis=0),
         sync=table[:, 1:, 1].mean(axis=0),

@@ -15,7 +15,7 @@ from pathlib import Path
 from common.errors import UserError
 from common.record import write_whole
 from report.cost_model import accuracy, calibrate, check
-from report.scaling_figures import figures, measured_cells, model_figure, waiting
+from report.scaling_figures import figures, measured_cells, model_figure, source_of, waiting
 
 GRID = [2**power for power in range(11)]  # workers: 1 to 1,024
 RATES = ("1gbit", "10gbit", "25gbit", "100gbit", "400gbit")
@@ -183,12 +183,15 @@ def main(argv=None):
         write_whole(args.sweep / "scaling.md", text + "\n")
         curves = {
             (task, rate): [(n, base.efficiency(task, n, args.batch, rate)) for n in GRID]
-            for base in [scaled(model, BERTS[0], args.speed[-1], args.latency / 1e3)]
+            for base in [scaled(model, BERTS[0], args.speed[0], args.latency / 1e3)]
             for task in TASKS
             for rate in RATES[1::2]
         }
-        title = f"{BERTS[0].name}, {args.batch} examples each, workers {args.speed[-1]:g} x as fast"
-        for figure in (*figures(sweep, args.sweep), *model_figure(rows, curves, title, args.sweep)):
+        title = f"{BERTS[0].name}, {args.batch} examples each, workers {args.speed[0]:g} x as fast"
+        for figure in (
+            *figures(sweep, args.sweep),
+            *model_figure(rows, curves, title, source_of(sweep), args.sweep),
+        ):
             print(f"figure: {figure}")
     except UserError as error:
         print(f"report.scaling: {error}", file=sys.stderr)

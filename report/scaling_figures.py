@@ -25,23 +25,28 @@ def waiting(cell, cells):
     return max(0.0, cell["seconds"]["total"] - min(same)) if same else float("nan")
 
 
-def figures(sweep, folder):
-    """Draw the sweep in `folder`, as PNG and SVG; returns the files."""
-    cells, machine = measured_cells(sweep), sweep["machine"]
-    size = max((cell["gradient_bytes"] for cell in cells), default=0)
-    source = (
+def source_of(sweep):
+    """What a sweep's figures come from."""
+    size = max((cell["gradient_bytes"] for cell in measured_cells(sweep)), default=0)
+    machine = sweep["machine"]
+    return (
         f"cluster.sweep: {size / 1e6:.1f} MB of gradients, {machine['processor']}, "
         f"{machine['cores']} cores for all workers, {(machine['git_commit'] or 'no commit')[:12]}"
     )
+
+
+def figures(sweep, folder):
+    """Draw the sweep in `folder`, as PNG and SVG; returns the files."""
+    cells = measured_cells(sweep)
     drawings = {"time": draw_times, "speedup": draw_speedup, "traffic": draw_traffic}
     return [
         path
         for name, draw in drawings.items()
-        for path in save(draw(pyplot(), cells), name, source, folder)
+        for path in save(draw(pyplot(), cells), name, source_of(sweep), folder)
     ]
 
 
-def model_figure(rows, curves, title, folder):
+def model_figure(rows, curves, title, source, folder):
     """Draw predicted against measured seconds, and efficiency by workers; returns the files.
 
     `rows` are cost_model.check's; `curves` has (task, rate) -> [(workers, efficiency)].
@@ -65,7 +70,7 @@ def model_figure(rows, curves, title, folder):
         right.semilogx(workers, shares, base=2, label=f"{task}, {rate}", **style)
     right.set(xlabel="workers", ylabel="efficiency, %", ylim=(0, 105), title=title)
     right.legend(fontsize=7)
-    return save(figure, "model", "report.scaling", folder)
+    return save(figure, "model", source, folder)
 
 
 def rates_of(cells):
