@@ -2,13 +2,17 @@
 
 import json
 import re
+from pathlib import Path
 
+from cluster.launch import launch
 from common.errors import UserError
 from common.record import PHASES
 from report import figures, traces
 from report.runs import load_run
 
 import pytest
+
+ROOT = Path(__file__).parents[1]
 
 
 def make_run(folder, task, losses, traffic=None, batch=16, metrics=()):
@@ -152,3 +156,22 @@ def test_the_trace_of_a_run_is_told(tmp_path, capsys):
     (tmp_path / "trace.rank0.json").write_text("{}")
     with pytest.raises(UserError, match="no trace to read"):
         traces.summary(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_traced_run_of_two_workers(tmp_path):
+    """The steps after the first, with DDP's collectives in them."""
+    command = f"""{ROOT}/task3/run_glue.py --model_type bert --model_name_or_path tiny --do_train
+        --task_name RTE --data_dir {ROOT}/sample_data/RTE --per_gpu_train_batch_size 4 --no_cuda
+        --max_seq_length 16 --max_steps 5 --trace 2 --output_dir {tmp_path}""".split()
+    result = launch(command, 2, quiet=True)
+    assert result.code == 0, result.summary()
+    for rank in range(2):
+        events = traces.load_trace(tmp_path / f"trace.rank{rank}.json")
+        steps = [e["name"] for e in events if e["name"].startswith("ProfilerStep")]
+        assert sorted(set(steps)) == ["ProfilerStep#1", "ProfilerStep#2"]
+        for step in traces.shares(events):
+            assert 0 < step["communication"] < step["step"]
+            assert 0 <= step["hidden"] <= step["communication"]
+    assert [row["steps"] for row in traces.summary(tmp_path)] == [2, 2]
+    assert not list(tmp_path.glob("*.part"))

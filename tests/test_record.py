@@ -18,7 +18,7 @@ from transformers import AutoModelForSequenceClassification
 
 ROWS, TOKENS = 5, 3
 STALE = ["steps.rank0.jsonl", "steps.rank1.jsonl", "steps.rank12.jsonl"]
-STALE += ["run.json", "eval_results.txt"]
+STALE += ["run.json", "eval_results.txt", "trace.rank0.json", "trace.rank3.json"]
 
 
 class Batches:
