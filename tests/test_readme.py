@@ -89,6 +89,9 @@ def test_make_demo_ends_with_equal_losses_rising_accuracy_traffic_and_a_picture(
     assert all(after > before for before, after in zip(accuracy[0], accuracy[2], strict=True))
     assert min(accuracy[2]) > 0.8  # chance is 0.5
     traffic = re.findall(r"task 4: (\w+) .* ([+-][\d.]+) %", printed)
-    assert [method for method, _ in traffic] == ["2b", "2a", "3"]
+    assert [method for method, _ in traffic] == ["2b", "2a", "3", "2b"]
     picture = re.search(r"^picture: (.*)$", printed, re.MULTILINE)[1]
     assert Path(picture).read_bytes().startswith(b"\x89PNG")
+    example = re.search(r"^example of a report: (.*)$", printed, re.MULTILINE)[1]
+    assert Path(example).read_bytes().startswith(b"%PDF")
+    assert "missing in" not in printed

@@ -282,12 +282,12 @@ def test_a_class_takes_little_memory(tmp_path):
 @pytest.mark.slow
 def test_interleaved_rounds_on_this_machine(tmp_path, capsys):
     flags = f"""--data_dir {ROOT}/sample_data/RTE --task_name RTE --model_name_or_path tiny
-        --max_steps 3 --max_seq_length 16 --no_cuda --workers 2 --batch 8 --rounds 2 --tasks 1,2b
+        --max_steps 3 --max_seq_length 16 --no_cuda --workers 2 --batch 8 --rounds 2 --tasks 2b
         --output_dir {tmp_path / "out"}""".split()
     assert bench.main(flags) == 0
     said = capsys.readouterr().out
     rounds = [line for line in said.splitlines() if line.startswith("bench: ")]
-    assert rounds == [f"bench: round {r} of 2, task {t}" for r in (1, 2) for t in ("1", "2b")]
+    assert rounds == [f"bench: round {r} of 2, task 2b" for r in (1, 2)]
     assert (tmp_path / "out" / "timings.html").exists()
     assert bench.main(flags) == 2
     assert "holds rounds already" in capsys.readouterr().err
