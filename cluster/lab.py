@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 from cluster import lab_network, netlab
@@ -112,7 +113,7 @@ def run(args):
             print(f"netlab: not done, as the run ended before: {todo}", file=sys.stderr)
         path = folder / "run.json"  # a script that is not one of ours leaves none
         facts = json.loads(path.read_text()) if path.exists() and not result.code else {}
-        told = carried(facts, observer.snapshots, args.rate)
+        told = carried(facts, observer.snapshots, args.rate, epochs_of(folder))
         write_whole(folder / "netlab.json", json.dumps(told, indent=1) + "\n")
         if told["iterations"]:
             print(table(told))
@@ -126,17 +127,33 @@ def output_dir(command):
     return parser.parse_known_args(command)[0].output_dir
 
 
-def carried(facts, snapshots, rates):
+def epochs_of(folder):
+    """The epoch of each step of rank 0, in order; empty for scripts that tell none."""
+    try:
+        lines = (folder / "steps.rank0.jsonl").read_text().splitlines()
+        return [json.loads(line)["epoch"] for line in lines]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def carried(facts, snapshots, rates, epochs=()):
     """What each node sent and received, in bytes, counted and expected.
 
-    Per iteration it is the mean of all but the first. `epochs` has the sums over each epoch, from
-    the end of the one before, evaluation and, for the first, DDP's copy of the weights included.
+    Per iteration it is the mean of all but the first. A node's `epochs` are (sent, received) in
+    each epoch, from the end of the one before: evaluation and, in the first, DDP's copy of the
+    weights included. `epochs` has the epoch of each step.
     """
     iterations = max(0, len(snapshots) - 2)
     told = {"rates": rates, "iterations": iterations, "snapshots": snapshots, "nodes": []}
+    epochs = epochs[: max(0, len(snapshots) - 1)]
+    ends = [0, *(max(i for i, e in enumerate(epochs, 1) if e == n) for n in sorted(set(epochs)))]
     for node in range(len(rates)):
         sent, received = ([snap[node][way] for snap in snapshots] for way in (0, 1))
         row = {"node": node, "rate": rates[node], "expected": expected(facts, node)}
+        row["epochs"] = [
+            (sent[end] - sent[start], received[end] - received[start])
+            for start, end in pairwise(ends)
+        ]
         if iterations:
             row["sent"] = (sent[-1] - sent[1]) / iterations
             row["received"] = (received[-1] - received[1]) / iterations
@@ -174,6 +191,10 @@ def table(told):
             else:
                 line += f"{'':19}"
         lines.append(line.rstrip())
+    for number in range(len(told["nodes"][0]["epochs"])):
+        each = (node["epochs"][number] for node in told["nodes"])
+        sizes = ", ".join(f"{sent / 1e6:.1f} / {received / 1e6:.1f}" for sent, received in each)
+        lines.append(f"epoch {number + 1}, MB sent / received by each node: {sizes}")
     return "\n".join(lines)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from common.errors import UserError
 from common.record import PHASES
 from common.traffic import difference
-from report import figures
+from report import figures, traces
 from report.markdown import sections, typst, without_comments
 from report.runs import load_run
 from report.style import save
@@ -149,6 +149,25 @@ def task4(section, runs):
         section.lacks("a comparison of total batch sizes", f"{SWEEP} --batches 64,32,16 ...")
 
 
+def traced(section, found):
+    """How much of the traced steps communication takes, and how much of that is hidden."""
+    rows = []
+    for task, run in found.items():
+        if list(run.folder.glob("trace.rank*.json")):
+            ranks = traces.summary(run.folder)
+            step, sent, hidden = (
+                sum(rank[key] for rank in ranks) / len(ranks)
+                for key in ("step", "communication", "hidden")
+            )
+            share = f"{hidden / sent:.0%}" if sent else "-"
+            rows.append(
+                (task, ranks[0]["steps"], f"{1000 * step:.1f}", f"{sent / step:.0%}", share)
+            )
+    if rows:
+        heads = ("task", "steps", "step, ms", "share of communication", "of it hidden by backward")
+        section.table("Communication in traced steps, mean of the workers", [heads, *sorted(rows)])
+
+
 def fill(runs, answers, folder):
     """The report's sections; figures are drawn in `folder`."""
     found, profiled = pick(runs)
@@ -157,6 +176,7 @@ def fill(runs, answers, folder):
     task1(parts[0], found)
     for section, task in zip(parts[1:4], ("2a", "2b", "3"), strict=True):
         distributed(section, found, task)
+    traced(parts[3], found)
     task4(parts[4], profiled)
     shown = [found[task] for task in ("1", "2a", "2b", "3") if task in found]
     shown = [run for run in shown if run.steps[0]]

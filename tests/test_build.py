@@ -83,6 +83,23 @@ def test_a_whole_report(runs, answers, folder, capsys):
     assert images == 0  # figures are drawings, sharp at every size
 
 
+def test_traced_steps_are_in_the_report(runs, answers, folder):
+    events = [
+        {"ph": "X", "name": name, "ts": 0, "dur": duration}
+        for name, duration in (
+            ("ProfilerStep#1", 8000),
+            ("gloo:all_reduce", 2000),
+            ("autograd::engine::evaluate_function: A", 1000),
+        )
+    ]
+    for rank in range(2):
+        path = folder / "3" / f"trace.rank{rank}.json"
+        path.write_text(json.dumps({"traceEvents": events}))
+    assert run(runs, answers) == 0
+    text = " ".join("\n".join(pages(folder / "ab123_Ada_Byron.pdf")).split())
+    assert "3 1 8.0 25% 50%" in text
+
+
 def test_what_is_missing_is_listed_with_its_command_and_marked(folder, answers, capsys):
     few = make_run(folder / "few", "task2a", [0.7] * 10, batch=32)
     one = make_run(folder / "one", "task1", [0.7] * 10, metrics=[{"epoch": 1, "acc": 0.5}])

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from cluster import lab_network, netlab
-from cluster.lab import carried
+from cluster.lab import carried, table
 from cluster.launch import launch
 from common.errors import UserError
 
@@ -308,8 +308,10 @@ def test_what_is_carried_is_of_all_iterations_but_the_first():
     facts = {"arguments": {}, "strategy": "task2a", "gradient_bytes": 100, "world_size": 2}
     counts = [0, 1000, 1200, 1500]  # after 0 to 3 steps
     snapshots = [[(count, 2 * count), (0, 0)] for count in counts]
-    told = carried(facts, snapshots, ["1gbit"] * 2)
+    told = carried(facts, snapshots, ["1gbit"] * 2, [1, 1, 2])
     assert told["iterations"] == 2
+    assert told["nodes"][0]["epochs"] == [(1200, 2400), (300, 600)]
+    assert table(told).endswith("epoch 2, MB sent / received by each node: 0.0 / 0.0, 0.0 / 0.0")
     assert (told["nodes"][0]["sent"], told["nodes"][0]["received"]) == (250, 500)
     assert told["nodes"][0]["expected"] == (100, 100)
     facts = {
