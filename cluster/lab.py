@@ -40,7 +40,7 @@ class Observer(threading.Thread):
         super().__init__(daemon=True)
         self.nodes, self.folder, self.breaks = nodes, folder, list(breaks)
         self.began, self.over, self.workers = time.time(), threading.Event(), []
-        self.steps, self.snapshots = {}, []
+        self.steps, self.read, self.snapshots = {}, {}, []  # by rank: steps and bytes read
 
     def run(self):
         while not self.over.wait(POLL):
@@ -50,11 +50,12 @@ class Observer(threading.Thread):
         """Count the steps of every rank; take a snapshot and break what is due."""
         for node in self.nodes:
             path = self.folder / f"steps.rank{node.number}.jsonl"
-            try:
-                if path.stat().st_mtime >= self.began - 0.1:
-                    self.steps[node.number] = path.read_bytes().count(b"\n")
-            except FileNotFoundError:
-                continue
+            if path.exists() and path.stat().st_mtime >= self.began:
+                with path.open("rb") as file:
+                    file.seek(self.read.get(node.number, 0))
+                    new = file.read()
+                self.read[node.number] = self.read.get(node.number, 0) + len(new)
+                self.steps[node.number] = self.steps.get(node.number, 0) + new.count(b"\n")
         if self.steps.get(0, -1) >= len(self.snapshots):
             now = lab_network.counters(self.nodes)
             self.snapshots += [now] * (self.steps[0] + 1 - len(self.snapshots))
@@ -62,7 +63,7 @@ class Observer(threading.Thread):
             self.breaks.remove(todo)
             print(f"netlab: {todo}", file=sys.stderr, flush=True)
             if todo.how == "kill":
-                os.kill(self.workers[todo.node].process.pid, signal.SIGKILL)
+                self.workers[todo.node].process.send_signal(signal.SIGKILL)
             elif todo.how == "cut":
                 self.nodes[todo.node].cut()
             else:
