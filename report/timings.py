@@ -176,6 +176,7 @@ def table(rows, tasks, left_out):
     ]
     if not tasks:
         lines += ["  none: no comparable run has a task 1 of its machine"]
+    lines += ["", "machines:", *(f"  {printable(m)}" for m in sorted({r["machine"] for r in rows}))]
     if left_out:
         lines += ["", f"left out: {len(left_out)}"]
         lines += [f"  {printable(name)}: {printable(reason)}" for name, reason in left_out]

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -295,6 +296,43 @@ def test_a_user_without_root_has_a_lab_too():
 def test_what_makes_no_sense_is_told(flags, says):
     with pytest.raises(UserError, match=re.escape(says)):
         netlab.parse(flags.split())
+
+
+@needs_lab
+@pytest.mark.parametrize(
+    ("has", "says"),
+    [
+        (["sh", "unshare", "setpriv"], "install iproute2"),
+        (["sh"], "install util-linux"),
+        (["sh", "unshare", "setpriv", "ip"], "tc"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path, monkeypatch, has, says):
+    for name in has:
+        (tmp_path / name).symlink_to(shutil.which(name))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert says in lab_network.missing()
+
+
+def test_other_systems_are_told(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert "this is darwin" in lab_network.missing()
+
+
+@needs_lab
+def test_a_system_that_allows_no_namespaces_is_told():
+    """As one whose user has none left."""
+    script = (
+        "echo 0 > /proc/sys/user/max_net_namespaces && "
+        f"exec {sys.executable} -m cluster.netlab shell --nodes 1"
+    )
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "sh", "-c", script],
+        cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "netlab: this system does not allow namespaces here" in done.stderr
+    assert "kernel.unprivileged_userns_clone=1" in done.stderr
 
 
 def test_breaks_are_read():

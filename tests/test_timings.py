@@ -66,7 +66,9 @@ def test_each_machine_has_its_own_measure(tmp_path, capsys):
             assert row["flat"] == pytest.approx(3)
             assert row["iterations"] == 40  # without the first
     run(tmp_path, out=tmp_path / "out")
-    assert re.search(r"2a: 1\.(4|5)\d+ .*, 2 runs: slower", capsys.readouterr().out)
+    said = capsys.readouterr().out
+    assert "machines:\n  quick (a CPU)\n  slow (a CPU)\n" in said
+    assert re.search(r"2a: 1\.(4|5)\d+ .*, 2 runs: slower", said)
 
 
 def test_an_interval_holds_the_truth_and_a_difference_is_told_from_none():
