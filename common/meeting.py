@@ -40,6 +40,8 @@ def open_store(args, rank, size, deadline):
                 wait_for_workers=False,
             )
     except dist.DistError as error:
+        if rank == 0:
+            check_master_is_here(args)  # another rank 0 may have come since we looked
         raise UserError(f"rank {rank}: no store at {place}: {first_line(error)}; {hint}") from None
 
 
