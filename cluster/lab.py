@@ -33,7 +33,8 @@ class Observer(threading.Thread):
     """Follows the lines that a run's ranks write for each step, and acts on them.
 
     `snapshots` holds the counters of every node: when rank 0 begins, and after each of its steps.
-    A step file counts from the moment that this run has opened it.
+    From then on every node's bytes per second are written, too. A step file counts from the moment
+    that this run has opened it: a command that the scripts refuse leaves a folder as it was.
     """
 
     def __init__(self, nodes, folder, breaks):
@@ -57,6 +58,8 @@ class Observer(threading.Thread):
                 self.read[node.number] = self.read.get(node.number, 0) + len(new)
                 self.steps[node.number] = self.steps.get(node.number, 0) + new.count(b"\n")
         if self.steps.get(0, -1) >= len(self.snapshots):
+            if not self.snapshots:
+                self.sample()
             now = lab_network.counters(self.nodes)
             self.snapshots += [now] * (self.steps[0] + 1 - len(self.snapshots))
         for todo in [b for b in self.breaks if self.steps.get(b.node, -1) >= b.step - 1]:
@@ -68,6 +71,13 @@ class Observer(threading.Thread):
                 self.nodes[todo.node].cut()
             else:
                 self.nodes[todo.node].shape(todo.rate)
+
+    def sample(self):
+        """Start writing each node's bytes per second."""
+        for node in self.nodes:
+            path = self.folder / f"net.{node.name}.csv"
+            writing = (path, "eth0", node.counters, self.over)
+            threading.Thread(target=sample, args=writing, daemon=True).start()
 
     def finish(self):
         """Stop following; one last look, as a run's end may have outrun us."""
@@ -83,19 +93,11 @@ def run(args):
     if args.breaks and not folder:
         raise UserError("--cut, --kill and --slow follow the steps in the script's --output_dir")
     observer = Observer(nodes, folder, args.breaks) if folder else None
-    stop, samplers = threading.Event(), []
-    for node in nodes if folder else []:
-        read = lambda node=node: lab_network.counters([node])[0]  # noqa: E731
-        path = folder / f"net.{node.name}.csv"
-        samplers.append(
-            threading.Thread(target=sample, args=(path, "eth0", read, stop), daemon=True)
-        )
 
     def started(team):
         if observer:
             observer.workers = team
-            for thread in (observer, *samplers):
-                thread.start()
+            observer.start()
 
     result = launch(
         args.command,
@@ -108,10 +110,10 @@ def run(args):
     if args.quiet and result.code:
         print(result.summary(), file=sys.stderr)
     if observer:
-        stop.set()
         observer.finish()
         for todo in observer.breaks:
             print(f"netlab: not done, as the run ended before: {todo}", file=sys.stderr)
+    if observer and observer.snapshots:
         path = folder / "run.json"  # a script that is not one of ours leaves none
         facts = json.loads(path.read_text()) if path.exists() and not result.code else {}
         told = carried(facts, observer.snapshots, args.rate, epochs_of(folder))

@@ -104,6 +104,10 @@ class Node:
                 "kernel may lack: `modprobe sch_netem` as root, or leave --latency out"
             ) from None
 
+    def counters(self):
+        """(bytes sent, bytes received) so far."""
+        return counters([self])[0]
+
     def cut(self):
         """Take the link down."""
         ip("link", "set", self.port, "down")

@@ -19,6 +19,7 @@ from common.errors import UserError
 
 import psutil
 import pytest
+from workers import marked
 
 ROOT = Path(__file__).parents[1]
 DEADLINE = 20  # seconds for anything that a test waits for
@@ -91,13 +92,7 @@ class Stage:
 
     def left(self) -> list[psutil.Process]:
         """The processes with the mark that are not over."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                marked = process.environ().get("LAUNCH_TEST") == self.env["LAUNCH_TEST"]
-                if marked and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+        return marked("LAUNCH_TEST", self.env["LAUNCH_TEST"])
 
     def is_empty(self) -> bool:
         """Whether no process is left, but for one that is just dying of a signal."""

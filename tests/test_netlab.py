@@ -19,6 +19,7 @@ from common.errors import UserError
 import psutil
 import pytest
 from transformers import BertConfig, BertForSequenceClassification
+from workers import marked
 
 ROOT = Path(__file__).parents[1]
 DEADLINE = 90  # seconds for anything that a test waits for
@@ -69,13 +70,7 @@ class Labs:
 
     def left(self):
         """The processes with the mark that are not over."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                marked = process.environ().get("LAB_TEST") == self.env["LAB_TEST"]
-                if marked and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+        return marked("LAB_TEST", self.env["LAB_TEST"])
 
     def close(self):
         for process in self.left():
@@ -296,6 +291,17 @@ def test_a_user_without_root_has_a_lab_too():
 def test_what_makes_no_sense_is_told(flags, says):
     with pytest.raises(UserError, match=re.escape(says)):
         netlab.parse(flags.split())
+
+
+@needs_lab
+def test_a_command_that_is_refused_leaves_the_folder_as_it_was(tmp_path):
+    (tmp_path / "netlab.json").write_text("an earlier run's")
+    done = run_lab(["--nodes", "2"], "task2b", tmp_path, "--no_such_flag", "1")
+    assert done.returncode == 2
+    assert "--no_such_flag" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["netlab.json"]
+    assert (tmp_path / "netlab.json").read_text() == "an earlier run's"
 
 
 @needs_lab

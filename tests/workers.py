@@ -17,6 +17,8 @@ from pathlib import Path
 from cluster.launch import free_port
 from common.run import run
 
+import psutil
+
 ROOT = Path(__file__).parents[1]
 DEADLINE = 90  # seconds for anything that a test waits for, however busy the machine is
 TIMEOUT = 20  # seconds: the workers' own, unless a test says otherwise
@@ -34,6 +36,17 @@ def sample(folder, rows=64):
         lines = (ROOT / "sample_data" / "RTE" / name).read_text().splitlines(keepends=True)
         (folder / name).write_text("".join(lines[: rows + 1]))
     return folder
+
+
+def marked(name, value):
+    """The processes with a variable of that value in their environment that are not over."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            has_it = process.environ().get(name) == value
+            if has_it and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 class Crew:
