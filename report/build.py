@@ -213,10 +213,11 @@ def sources(runs):
     ]  # fmt: skip
 
 
-def build(runs, answers, who, path):
+def build(runs, answers, who, path, pages=None):
     """Print what is missing, with the command that fills it, then write the PDF; returns how many.
 
-    `who` has netid, first and last; `answers` maps headings to Markdown.
+    `who` has netid, first and last; `answers` maps headings to Markdown. `pages` is a folder for
+    each page as PNG, for a look.
     """
     import typst as compiler
 
@@ -235,6 +236,9 @@ def build(runs, answers, who, path):
         }
         (folder / "data.json").write_text(json.dumps(data))
         shutil.copy(HERE / "report.typ", folder)
+        if pages:
+            pages.mkdir(parents=True, exist_ok=True)
+            compiler.compile(folder / "report.typ", output=pages / "page-{n}.png", format="png")
         part = path.with_name(path.name + ".part")
         compiler.compile(folder / "report.typ", output=part, format="pdf")
         part.replace(path)
@@ -274,6 +278,7 @@ def main(argv=None):
     parser.add_argument("--runs", nargs="+", default=[], metavar="DIR", help="--output_dir of runs")
     parser.add_argument("--answers", type=Path, help="your reasoning, in Markdown")
     parser.add_argument("--output_dir", type=Path, default=Path(), help="of the PDF (default: .)")
+    parser.add_argument("--pages", type=Path, metavar="DIR", help="each page as PNG, too")
     args = parser.parse_args(argv)
     try:
         if args.template:
@@ -288,7 +293,7 @@ def main(argv=None):
         path = args.output_dir / ("_".join(words) + ".pdf")
         args.output_dir.mkdir(parents=True, exist_ok=True)
         runs = [load_run(folder) for folder in args.runs]
-        missing = build(runs, read_answers(args.answers), args, path)
+        missing = build(runs, read_answers(args.answers), args, path, args.pages)
     except UserError as error:
         print(f"report.build: {error}", file=sys.stderr)
         return 2

@@ -9,6 +9,7 @@ from report.markdown import sections, typst
 
 import pypdf
 import pytest
+from matplotlib import image
 from test_figures import make_run
 
 WHO = SimpleNamespace(netid="ab123", first="Ada", last="Byron")
@@ -81,6 +82,17 @@ def test_a_whole_report(runs, answers, folder, capsys):
     assert "Missing" not in text
     images = sum(len(page.images) for page in pypdf.PdfReader(folder / "ab123_Ada_Byron.pdf").pages)
     assert images == 0  # figures are drawings, sharp at every size
+
+
+def test_every_page_can_be_looked_at(runs, answers, folder):
+    assert run(runs, answers, "--pages", str(folder / "pages")) == 0
+    count = len(pages(folder / "ab123_Ada_Byron.pdf"))
+    for number in range(1, count + 1):
+        page = image.imread(folder / "pages" / f"page-{number}.png")
+        assert page.shape[0] > page.shape[1] > 500  # A4, upright
+        ink = (page[..., :3].mean(axis=-1) < 0.5).mean()
+        assert 0.001 < ink < 0.3  # neither blank nor black
+    assert len(list((folder / "pages").iterdir())) == count
 
 
 def test_traced_steps_are_in_the_report(runs, answers, folder):
