@@ -90,6 +90,8 @@ class Traffic:
 
     def steps(self, steps, epoch):
         """Go through the steps of an epoch and count each one's bytes on the interface."""
+        if self.step == 1:
+            dist.barrier()  # DDP's copy of the weights may still be on its way to another rank
         for step_batches in steps:
             before = self.counters()
             yield step_batches
