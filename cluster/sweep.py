@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from cluster.lab_network import bits_per_second, missing
+from common.cli import words
 from common.errors import UserError
 from common.record import git_commit, processor, write_whole
 from report import scaling
@@ -25,12 +26,6 @@ from tqdm import tqdm
 
 KIT = Path(__file__).resolve().parent.parent
 TASKS = {"2a": "task2a", "2b": "task2b", "3": "task3"}
-START = 12  # seconds that a cell spends on starting, for the remaining time only
-
-
-def words(text):
-    """The comma-separated words of a flag."""
-    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def parse(argv):

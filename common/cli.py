@@ -102,6 +102,11 @@ def parse_args(script, extra=(), argv=None, env=os.environ):
     return args
 
 
+def words(text):
+    """The comma-separated words of a flag."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
 def describe(flag):
     """A flag's help, with its default."""
     if flag.default is None:

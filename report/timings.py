@@ -41,23 +41,18 @@ COLUMNS = {  # key of a row -> heading
 }
 
 
-def ratio_of(these, those, paired=False):
-    """(ratio of the medians, low, high) of two samples, by bootstrap; paired: median of ratios."""
-    these, those = numpy.asarray(these), numpy.asarray(those)
-    if paired:
-        these, those = (these / those,), None
-    else:
-        these = (these, those)
+def ratio_of(*samples):
+    """(ratio, low, high) by bootstrap: of two samples' medians, or the median of one of ratios."""
 
     def statistic(*samples, axis=-1):
         medians = [numpy.median(sample, axis=axis) for sample in samples]
         return medians[0] / medians[1] if len(medians) == 2 else medians[0]
 
-    point = float(statistic(*these))
-    if any(len(sample) < 2 or numpy.ptp(sample) == 0 for sample in these):
+    point = float(statistic(*samples))
+    if any(len(sample) < 2 or numpy.ptp(sample) == 0 for sample in samples):
         return point, float("nan"), float("nan")
     found = bootstrap(
-        these,
+        samples,
         statistic,
         n_resamples=RESAMPLES,
         method="percentile",
@@ -126,7 +121,6 @@ def row(run, usual, alone, flat):
         "verdict": verdict(low, high),
         "flat": float(numpy.median(run.sync)) / flat if flat and run.sync.any() else float("nan"),
         "flags": "; ".join(flags(run, usual)),
-        "round": run.round,
     }
 
 
@@ -141,7 +135,7 @@ def by_task(rows):
         ratios = [ratio for ratio in ratios if ratio == ratio]
         if not ratios:
             continue
-        ratio, low, high = ratio_of(ratios, numpy.ones(len(ratios)), paired=True)
+        ratio, low, high = ratio_of(ratios)
         found.append({"task": task, "runs": len(ratios), "ratio": ratio, "interval": [low, high],
                       "verdict": verdict(low, high)})  # fmt: skip
     return found

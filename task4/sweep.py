@@ -13,17 +13,13 @@ import sys
 from pathlib import Path
 
 from cluster.launch import launch
+from common.cli import words
 from common.errors import UserError
 from common.record import write_whole
 from common.traffic import difference
 from report.runs import load_run
 
 SCRIPT = Path(__file__).resolve().with_name("run_glue.py")
-
-
-def words(text):
-    """The comma-separated words of a flag."""
-    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def parse(argv):
