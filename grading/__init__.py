@@ -1,0 +1,1 @@
+"""The grading kit: probe, reference, checks and diagnosis; nothing here imports a submission."""

@@ -1,0 +1,117 @@
+"""What a submission is kept from: other users' files, the network, the kit itself (Linux, root)."""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import shutil
+import socket
+import stat
+import struct
+import sys
+from pathlib import Path
+
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWNET = 0x00020000, 0x08000000, 0x40000000
+MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
+MS_NOSUID, MS_NODEV = 2, 4
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
+FIRST_USER = 61000  # users from here on have no name, and own nothing
+KIT = Path(__file__).resolve().parents[1]
+LINUX = sys.platform == "linux"
+
+
+def libc(function, *args):
+    """Call a function of the C library; OSError where it fails."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if getattr(library, function)(*args) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{function}: {os.strerror(number)}")
+
+
+def shut_in(folder, readable, hidden, size):
+    """Give this process, and its children, a user, a network and a file system of their own.
+
+    `folder` stays writable and `readable` readable; the `hidden` folders, the kit and all of the
+    folder for temporary files become empty, of at most `size` bytes. Returns the user's number, or
+    None, and what was achieved, in words.
+    """
+    if LINUX:
+        with contextlib.suppress(OSError):
+            libc("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans stay within reach
+    if not LINUX or os.geteuid() != 0:
+        return None, "limits alone (the grader does not run as root, or not on Linux)"
+    done = []
+    with contextlib.suppress(OSError):  # a container may lack the right to
+        libc("unshare", CLONE_NEWNET)
+        raise_loopback()
+        done.append("no network but its workers' own")
+    with contextlib.suppress(OSError):
+        libc("unshare", CLONE_NEWNS | CLONE_NEWIPC)
+        cover(folder, readable, hidden, size)
+        done.append("no sight of the kit, its results and other submissions")
+    user = FIRST_USER + os.getpid() % 4000
+    barred = [path for path in libraries() if closed(path)]
+    if barred and len(done) < 2:
+        return None, f"the grader's own user: others cannot enter {closed(barred[0])}"
+    hand_over(folder, user)
+    return user, ", ".join(["a user of its own", *done])
+
+
+def libraries():
+    """The folders that Python itself, and its packages, lie in."""
+    return sorted({Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()})
+
+
+def closed(path):
+    """The topmost folder on the way to `path` that other users cannot enter; None if all can."""
+    ways = [path, *path.parents][::-1]
+    return next((way for way in ways if not way.stat().st_mode & stat.S_IXOTH), None)
+
+
+def raise_loopback():
+    """Bring the new network's only interface up."""
+    siocgifflags, siocsifflags, iff_up = 0x8913, 0x8914, 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sh14x", b"lo", 0)
+        (flags,) = struct.unpack("16xh14x", fcntl.ioctl(any_socket, siocgifflags, request))
+        fcntl.ioctl(any_socket, siocsifflags, struct.pack("16sh14x", b"lo", flags | iff_up))
+
+
+def cover(folder, readable, hidden, size):
+    """Lay empty file systems over what is hidden, and put back what must be seen."""
+    libc("mount", None, b"/", None, MS_REC | MS_PRIVATE, None)
+    kept = [(Path(folder), True), *((Path(path), False) for path in (*readable, *libraries()))]
+    opened = [(path, os.open(path, os.O_PATH), writable) for path, writable in kept]
+    kit = [p for p in KIT.iterdir() if p.is_dir() and not Path(sys.prefix).is_relative_to(p)]
+    covers = {Path("/tmp").resolve(), Path("/var/tmp").resolve(), Path("/dev/shm"), *kit}
+    covers |= {Path(path).resolve() for path in hidden}
+    covers |= {closed(path) for path in libraries()} - {None}
+    covers = [path for path in covers if path.is_dir() and covers.isdisjoint(path.parents)]
+    for path in covers:
+        bounds = f"size={size},mode={'1777' if path.name in ('tmp', 'shm') else '755'}"
+        libc("mount", b"none", bytes(path), b"tmpfs", MS_NOSUID | MS_NODEV, bounds.encode())
+    for path, descriptor, writable in opened:
+        if any(path.is_relative_to(covered) for covered in covers):
+            path.mkdir(parents=True, exist_ok=True)
+            source = f"/proc/self/fd/{descriptor}".encode()
+            libc("mount", source, bytes(path), None, MS_BIND | MS_REC, None)
+            if not writable:
+                flags = MS_REMOUNT | MS_BIND | MS_RDONLY
+                libc("mount", None, bytes(path), None, flags, None)
+        os.close(descriptor)
+
+
+def hand_over(folder, user):
+    """Make the folder and all in it the user's own."""
+    for path in (folder, *Path(folder).rglob("*")):
+        shutil.chown(path, user, user) if not path.is_symlink() else None
+
+
+def become(user):
+    """Give up all rights but the user's, for ever."""
+    if user is None:
+        return
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    libc("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

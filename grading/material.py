@@ -1,0 +1,84 @@
+"""What submissions are run on: a small model and data sets, built once for a grading session."""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.glue import find_task
+from common.tiny import tiny_model, tiny_tokenizer
+
+WORKERS = 4
+BATCH = 4  # examples per worker, where there are four; one worker alone takes all 16
+EVAL_BATCH = 8
+LENGTH = 64
+# Rows that do not fill the last batch, nor divide by the workers: as RTE's 2,490 do not.
+ROWS = {"short": (78, 10), "long": (222, 30)}  # (training set, dev set)
+SAMPLE = Path(__file__).resolve().parents[1] / "sample_data" / "RTE"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way of running a submission, chosen for what it shows.
+
+    With a `learning_rate` updates are plain gradient descent, whatever the optimizer.
+    """
+
+    name: str
+    rows: str
+    epochs: int
+    max_grad_norm: float
+    learning_rate: float | None = None
+    pause: float = 0.0
+
+
+SETTINGS = {
+    "plain": Setting("plain", "short", 1, 1e6, learning_rate=0.02),
+    "clipped": Setting("clipped", "short", 1, 0.1, learning_rate=0.5),
+    "adamw": Setting("adamw", "long", 3, 1.0, pause=3.0),
+}
+
+
+def build(folder):
+    """Write the model and the data sets into `folder`.
+
+    Returns, for each data set, the labels of its dev set by the rows' token ids.
+    """
+    import torch
+    import transformers
+
+    transformers.logging.disable_progress_bar()
+    model, tokenizer = tiny_model(2), tiny_tokenizer()
+    model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = 0.0
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    torch.save(model.state_dict(), folder / "model" / "pytorch_model.bin")
+    words = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
+    (folder / "model" / "vocab.txt").write_text("".join(f"{word}\n" for word, _ in words))
+    labels = {}
+    for name, (train, dev) in ROWS.items():
+        (folder / name).mkdir()
+        write_rows(SAMPLE / "train.tsv", folder / name / "train.tsv", train, tokenizer)
+        labels[name] = write_rows(SAMPLE / "dev.tsv", folder / name / "dev.tsv", dev, tokenizer)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)  # safetensors lets only the owner read
+    return labels
+
+
+def write_rows(source, target, count, tokenizer):
+    """Write the header and the first rows whose tokens differ from all those before.
+
+    Returns their labels by their token ids.
+    """
+    with source.open(newline="") as file:
+        header, *rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+    words = find_task("RTE").labels
+    labels, lines = {}, ["\t".join(header)]
+    for row in rows:
+        tokens = tuple(tokenizer(row[1], row[2], truncation=True, max_length=LENGTH).input_ids)
+        if tokens not in labels and len(labels) < count:
+            labels[tokens] = words.index(row[3])
+            lines.append("\t".join(row))
+    if len(labels) < count:
+        raise ValueError(f"{source}: only {len(labels)} of its rows differ; {count} are needed")
+    target.write_text("\n".join(lines) + "\n")
+    return labels

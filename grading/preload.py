@@ -1,0 +1,31 @@
+"""What the fork server imports once: a worker forked from it starts at once, and shares it."""
+
+import contextlib
+import gc
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded: workers share the cores
+
+import common  # noqa: F401 - settings that must be made before torch is loaded
+import grading.oracle
+import grading.worker  # noqa: F401
+
+import scipy.stats  # noqa: F401
+import sklearn.metrics  # noqa: F401
+import torch.distributed
+import torch.utils.data.distributed  # noqa: F401
+import tqdm.auto  # noqa: F401
+from transformers import (  # noqa: F401
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertForSequenceClassification,
+    BertTokenizer,
+    BertTokenizerFast,
+    get_linear_schedule_with_warmup,
+)
+
+with contextlib.suppress(ImportError):
+    import pytorch_transformers  # noqa: F401
+gc.collect()
+gc.freeze()  # what is here stays: a collection in a worker would copy all its pages

@@ -1,0 +1,75 @@
+"""What grading a submission gives: a result per check, and the report that holds them."""
+
+import json
+from dataclasses import asdict, dataclass, field
+
+PASSED, FAILED, NOT_RUN, UNKNOWN = "passed", "failed", "not run", "could not be checked"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One check's outcome; texts are plain, one line or a few, and may hold a submission's words.
+
+    `check` is "task2a/gradients"; `status` one of the four above; `points` of `possible`. A failed
+    one says what was `expected`, what was `got`, `where` (step, rank, tensor) it first differed,
+    the likely `diagnosis`, its short name `cause` ("summed"; "" if none fits), and where the
+    handout explains it (`see`). `tolerance` is how far off was allowed, and why. One that was
+    not run, or could not be checked, says why in `diagnosis`.
+    """
+
+    check: str
+    title: str
+    status: str
+    points: float
+    possible: float
+    expected: str = ""
+    got: str = ""
+    where: str = ""
+    cause: str = ""
+    diagnosis: str = ""
+    see: str = ""
+    tolerance: str = ""
+
+    def text(self):
+        """The result in a few lines of plain text."""
+        lines = [f"{self.status}: {self.check} ({self.points:g}/{self.possible:g}) {self.title}"]
+        for name in ("expected", "got", "where", "diagnosis", "tolerance", "see"):
+            value = getattr(self, name)
+            if value:
+                lines.append(f"  {name}: {value}".replace("\n", "\n    "))
+        return "\n".join(lines)
+
+
+@dataclass
+class Report:
+    """All results of one submission, in the rubric's order; `seconds` is what grading took.
+
+    `isolation` says what the submission was kept from; `sync_ratio` is task -> seconds of
+    its synchronisation over seconds of one flat all_reduce of the same bytes, where measured.
+    `measured` is check -> how far off it was at most, where that is a number.
+    """
+
+    submission: str
+    results: list = field(default_factory=list)
+    seconds: float = 0.0
+    isolation: str = ""
+    sync_ratio: dict = field(default_factory=dict)
+    measured: dict = field(default_factory=dict)
+
+    @property
+    def points(self):
+        return sum(result.points for result in self.results)
+
+    @property
+    def possible(self):
+        return sum(result.possible for result in self.results)
+
+    def to_json(self):
+        """The report as JSON text."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text):
+        """The report that `to_json` wrote; ValueError, KeyError or TypeError if it is not one."""
+        facts = json.loads(text)
+        return cls(**{**facts, "results": [Result(**result) for result in facts["results"]]})

@@ -1,0 +1,50 @@
+"""Tensors as a few numbers that keep what grading asks: linear combinations and distances."""
+
+import base64
+import functools
+import zlib
+
+import numpy as np
+
+WIDTH = 16  # numbers per tensor: a distance is estimated to about a third, equality to the last bit
+
+
+@functools.lru_cache(maxsize=256)
+def signs(size):
+    """`size` random signs, padded with zeros to a multiple of WIDTH; the same in every process."""
+    generator = np.random.Generator(np.random.PCG64(size))
+    padded = np.zeros(-(-size // WIDTH) * WIDTH)
+    padded[:size] = generator.integers(0, 2, size) * 2.0 - 1.0
+    return padded.reshape(-1, WIDTH)
+
+
+def sketch(tensor):
+    """A tensor's count sketch: float64 of shape (WIDTH,), linear in the tensor.
+
+    The squared norm of a difference of sketches is, on average, that of the tensors' difference.
+    Source: Charikar, Chen, Farach-Colton, "Finding frequent items in data streams", 2002.
+    """
+    flat = tensor.detach().float().cpu().contiguous().numpy().reshape(-1)
+    weights = signs(flat.size)
+    padded = np.zeros(weights.size)
+    padded[: flat.size] = flat
+    return np.einsum("ij,ij->j", padded.reshape(weights.shape), weights)
+
+
+def checksum(tensor):
+    """CRC-32 of a tensor's bytes: it differs where one bit does."""
+    return zlib.crc32(tensor.detach().cpu().contiguous().reshape(-1).numpy().view(np.uint8))
+
+
+def pack(array):
+    """An array as JSON: its type, shape and bytes in base64."""
+    array = np.ascontiguousarray(array)
+    return [array.dtype.str, list(array.shape), base64.b64encode(array.tobytes()).decode()]
+
+
+def unpack(packed):
+    """The array that `pack` gave; ValueError or TypeError for anything else."""
+    kind, shape, text = packed
+    if kind not in ("<f8", "<i8", "<i4", "<f4", "|b1", "<u4"):
+        raise ValueError(f"an array of {kind}")
+    return np.frombuffer(base64.b64decode(text), dtype=kind).reshape(shape)

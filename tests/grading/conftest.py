@@ -1,0 +1,53 @@
+"""`pytest tests/grading --submission PATH`: each check of the rubric is a test."""
+
+from pathlib import Path
+
+from grading.grader import Session, Submission, read_mapping
+from grading.results import PASSED
+
+import pytest
+
+OURS = Path(__file__).parents[2]
+GRADED = pytest.StashKey[list]()
+
+
+def pytest_addoption(parser):
+    """Whose submission, and how it is run."""
+    group = parser.getgroup("grading")
+    group.addoption("--submission", default=str(OURS), help="its folder (default: the solution)")
+    group.addoption("--mapping", default=None, help="a grading.yaml for its own argument names")
+
+
+def pytest_configure(config):
+    """Show the reason of every check that was not run, or could not be."""
+    config.stash[GRADED] = []
+    config.option.reportchars += "s"
+
+
+@pytest.fixture(scope="session")
+def submission(request):
+    """The submission being graded; a task runs when its first check asks for it."""
+    path = Path(request.config.getoption("--submission", str(OURS)))
+    if not path.is_dir():
+        pytest.exit(f"--submission {path}: there is no such folder", returncode=2)
+    mapping = request.config.getoption("--mapping", None)
+    commands = read_mapping(Path(mapping) if mapping else path / "grading.yaml")
+    with Session() as session:
+        yield Submission(path, commands, session)
+
+
+@pytest.fixture
+def graded(request):
+    """Takes the results, for the points in the summary."""
+    return request.config.stash[GRADED]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """The points of all checks that were asked for."""
+    results = config.stash[GRADED]
+    if results:
+        points, possible = sum(r.points for r in results), sum(r.possible for r in results)
+        passed = sum(r.status == PASSED for r in results)
+        terminalreporter.write_line(
+            f"graded: {passed} of {len(results)} checks passed, {points:g} of {possible:g} points"
+        )

@@ -1,0 +1,19 @@
+"""The rubric's checks of one submission: by default this repository's own solution."""
+
+from grading import rubric
+from grading.results import FAILED, PASSED
+
+import pytest
+
+CHECKS = rubric.load()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=[check.id for check in CHECKS])
+def test_check(check, submission, graded):
+    result = submission.check(check)
+    graded.append(result)
+    if result.status == FAILED:
+        pytest.fail(result.text(), pytrace=False)
+    if result.status != PASSED:
+        pytest.skip(f"{result.check}: {result.status}: {result.diagnosis}")
+    print(result.text())
