@@ -18,7 +18,7 @@ def explain_gradients(evidence, apart):
     """The Cause of gradients that first differ at `apart`."""
     step = apart.step - 1
     fits = [fit(evidence, step, rank) for rank in range(evidence.size)]
-    for explain in (by_passes, by_ranks, by_history, by_tensors):
+    for explain in (by_zeros, by_passes, by_ranks, by_history, by_tensors, by_rounding):
         cause = explain(evidence, step, fits)
         if cause:
             return cause
@@ -41,6 +41,13 @@ def alike(coefficients, expected):
     """Whether coefficients are those expected, to within CLOSE of the largest."""
     expected = np.asarray(expected)
     return bool(np.abs(coefficients - expected).max() <= CLOSE * np.abs(expected).max())
+
+
+def by_zeros(evidence, step, _):
+    """Gradients that are nothing at all."""
+    if any(evidence.gradient(step, rank).any() for rank in range(evidence.size)):
+        return None
+    return Cause("zeroed", "your gradients are zero: an integer type, or never computed?")
 
 
 def by_passes(evidence, step, fits):
@@ -70,6 +77,9 @@ def by_ranks(evidence, step, fits):
 
     def everywhere(expected):
         return all(alike(c, expected) for c in coefficients)
+
+    if everywhere(right):
+        return None  # what is wrong is less than a fit tells
 
     if size > 1 and all(alike(c, e) for c, e in zip(coefficients, own, strict=True)):
         return local_gradients(evidence, step)
@@ -174,8 +184,6 @@ def by_tensors(evidence, step, _):
     zero = np.linalg.norm(got, axis=2).max(axis=0) == 0
     noise = np.linalg.norm(local, axis=2).max(axis=0) / norm < 1e-6
     wrong = (off > 1e-4) & ~noise
-    if zero.all() or (zero | noise).all():
-        return Cause("zeroed", "your gradients are zero: an integer type, or a division in it?")
     if wrong.any() and not (wrong | noise).all():
         bad = [name for name, is_bad in zip(names, wrong, strict=True) if is_bad]
         what = "not synchronised" if (own[wrong] < 1e-4).all() else "wrong"
@@ -184,6 +192,21 @@ def by_tensors(evidence, step, _):
             "tensors_left_out", f"{describe(bad, names)} {what}; all other tensors are right"
         )
     return None
+
+
+def by_rounding(evidence, step, fits):
+    """The mean, but not as exactly as float32 gives it."""
+    size = evidence.size
+    scale = clip(evidence.reference["norm"][step], evidence.setting.max_grad_norm) / size
+    if not all(rest < CLOSE and alike(c, np.full(size, scale)) for c, rest in fits):
+        return None
+    moved = evidence.ranks[0].steps[step].collectives
+    kinds = sorted({c["dtype"] for c in moved if c["elements"] > 64} - {"float32"})
+    return Cause(
+        "rounded",
+        "your gradients are the reference's, rounded: "
+        + (f"they travel as {', '.join(kinds)}" if kinds else "to fewer digits than float32 has"),
+    )
 
 
 def describe(bad, names):

@@ -7,7 +7,9 @@ BY_HEADING = {
     "Clip after averaging": ("clipped_before_average", "not_clipped"),
     "Gradients that are not synchronised": ("no_sync", "averaged_too_late", "ranks_drift"),
     "Only some ranks have the mean": ("only_root_has_mean",),
-    "A rank, or a tensor, is left out": ("rank_left_out", "tensors_left_out", "zeroed", "mixed"),
+    "A rank, or a tensor, is left out": (
+        *("rank_left_out", "tensors_left_out", "zeroed", "rounded", "mixed"),
+    ),
     "Averaging the parameters instead": ("parameters_averaged",),
     "Each rank its own share": ("same_data", "rows_missing", "rows_shared"),
     "The total batch": ("batch_not_divided",),

@@ -2,9 +2,6 @@
 
 import contextlib
 import gc
-import os
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded: workers share the cores
 
 import common  # noqa: F401 - settings that must be made before torch is loaded
 import grading.oracle

@@ -15,6 +15,7 @@ import psutil
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["grading.preload"])
+STACK_SIGNAL = signal.SIGUSR2  # a worker that gets it writes its stacks
 BEAT = 0.1  # seconds between looks at the workers
 
 
@@ -87,6 +88,8 @@ def run(what):
 
 def job(what, talk):
     """In a process of its own: start the workers, watch them, and tell how they ended."""
+    from grading import worker  # loaded already by the fork server, which alone has torch
+
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     workers = []
@@ -95,11 +98,11 @@ def job(what, talk):
         files = [open_files(what.observed, rank) for rank in range(len(what.commands))]
         hidden = (what.observed, *what.hidden)
         what.user, isolation = shut_in(what.folder, what.readable, hidden, 2**30)
-        before, start = loopback_bytes(), time.monotonic()
+        before, began = loopback_bytes(), time.monotonic()
         for command, descriptors in zip(what.commands, files, strict=True):
-            workers.append(start_worker(command, what, descriptors))
+            workers.append(start(worker.work, command, what, *descriptors))
         ended = watch(what, workers, talk, [descriptors[1] for descriptors in files])
-        ended.isolation, ended.seconds = isolation, time.monotonic() - start
+        ended.isolation, ended.seconds = isolation, time.monotonic() - began
         ended.loopback = loopback_bytes() - before
     except BaseException as error:
         ended = f"{type(error).__name__}: {error}"
@@ -123,16 +126,13 @@ def temporary():
         return os.dup(file.fileno())
 
 
-def start_worker(command, what, descriptors):
-    """Fork a worker; returns its process id."""
+def start(work, *arguments):
+    """Fork a process that does `work`, and never returns from it; returns its process id."""
     pid = os.fork()
-    if pid:
-        return pid
-    from grading.worker import work  # loaded already, by the fork server
-
-    os.setpgid(0, 0)
-    work(command, what, *descriptors)
-    raise AssertionError("work never returns")
+    if not pid:
+        os.setpgid(0, 0)
+        work(*arguments)
+    return pid
 
 
 def watch(what, workers, talk, stacks):
@@ -189,8 +189,6 @@ def usage(base):
 
 def take_stacks(workers, ended, stacks):
     """The stack of every worker that still runs, as faulthandler writes it; "" of the others."""
-    from grading.worker import STACK_SIGNAL
-
     running = [rank for rank, code in enumerate(ended.codes) if code is None]
     for rank in running:
         os.kill(workers[rank], STACK_SIGNAL)

@@ -15,6 +15,7 @@ import traceback
 
 from grading.isolation import become
 from grading.probe import Probe
+from grading.sandbox import STACK_SIGNAL
 
 import numpy as np
 import torch
@@ -24,14 +25,13 @@ ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
 ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TORCH_CPP_LOG_LEVEL": "FATAL"}
 ENVIRONMENT |= {"GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0"}
 BASE = 16 * 2**30  # bytes of address space that torch maps without using it
-STACK_SIGNAL = signal.SIGUSR2
 
 
 def work(command, run, events, stack, output, error):
     """Run one worker's command; never returns. The last four are open file descriptors."""
     code = 1
     try:
-        settle(command, run, stack, output, error)
+        settle(command, run, events, stack, output, error)
         file = os.fdopen(events, "w", encoding="ascii")
         Probe(file, str(run.folder), run.learning_rate, run.pause).install()
         code = run_script(command)
@@ -45,10 +45,13 @@ def work(command, run, events, stack, output, error):
     os._exit(code)
 
 
-def settle(command, run, stack, output, error):
+def settle(command, run, events, stack, output, error):
     """Standard streams, environment, limits, user and modules as a fresh process has them."""
     for number, descriptor in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, error)):
         os.dup2(descriptor, number)
+    low, high = sorted((events, stack))
+    for between in ((3, low), (low + 1, high), (high + 1, os.sysconf("SC_OPEN_MAX"))):
+        os.closerange(*between)  # the grader's own pipes are among them
     sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cluster.launch import free_port
 from common.run import run
+from grading.sandbox import FORKS
 
 import psutil
 
@@ -25,8 +26,8 @@ TIMEOUT = 20  # seconds: the workers' own, unless a test says otherwise
 FLAGS = """--model_type bert --model_name_or_path tiny --task_name RTE --do_train --dropout 0
     --per_gpu_train_batch_size 4 --max_seq_length 64 --max_steps 6 --overwrite_output_dir
     --no_cuda"""
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["task4.run_glue", "common.cli", "pytest"])
+# A process has one fork server: grading's sandbox forks from it, too.
+FORKS.set_forkserver_preload(["grading.preload", "task4.run_glue", "common.cli", "pytest"])
 
 
 def sample(folder, rows=64):
