@@ -33,6 +33,7 @@ class TrainingBatches:
 
     def __init__(self, splits, tokenizer, args, world):
         features = splits.get("train", ())
+        # SOLUTION(task1): deal the rows to the ranks: a DistributedSampler with --seed
         self.sampler = DistributedSampler(features, world.size, world.rank, seed=args.seed)
         self.micro = args.per_gpu_train_batch_size
         self.loader = DataLoader(
@@ -48,6 +49,7 @@ class TrainingBatches:
 
     def epoch(self, epoch):
         """Yield, for each optimizer step, its list of (batch, share of the step's examples)."""
+        # SOLUTION(task1): shuffle anew for this epoch
         self.sampler.set_epoch(epoch)  # else every epoch has the order of the first
         return iter(self.loader)
 

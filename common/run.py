@@ -33,8 +33,12 @@ def run(main, script, flags=()):
     except Exception as error:
         from common import watch
 
-        reason = traceback.format_exception_only(error)[-1].strip()
-        if not watch.is_loss_of_peer(error):
+        todo = unfinished(error)
+        reason = todo or traceback.format_exception_only(error)[-1].strip()
+        if todo:
+            below_progress_bar = "\n" if world and world.rank == 0 else ""
+            print(f"{below_progress_bar}{todo}", file=sys.stderr)
+        elif not watch.is_loss_of_peer(error):
             traceback.print_exc()
         elif world:
             world.watch.give_up(watch.stack_of(error))
@@ -44,3 +48,13 @@ def run(main, script, flags=()):
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a broken process group may hang or abort in its destructors
+
+
+def unfinished(error):
+    """Where a part that is still to be written was reached, and what it shall do; else ""."""
+    if not (isinstance(error, NotImplementedError) and str(error).startswith("TODO(")):
+        return ""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    folder, file = os.path.split(frame.filename)
+    place = f"{os.path.basename(folder)}/{file}:{frame.lineno}"
+    return f"{place}: {error} (write it there, in place of the `raise`)"

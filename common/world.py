@@ -74,6 +74,7 @@ def join(args):
         backend, device = choose_device(args, rank, members)
         share_cores(rank, members)
         options = {"device_id": device} if backend == "nccl" else {}
+        # SOLUTION(task1): open the process group; its store: a PrefixStore of `store`, named group
         dist.init_process_group(
             backend,
             store=dist.PrefixStore("group", store),

@@ -4,7 +4,6 @@ import contextlib
 import gc
 
 import common  # noqa: F401 - settings that must be made before torch is loaded
-import grading.oracle
 import grading.worker  # noqa: F401
 
 import scipy.stats  # noqa: F401
@@ -22,6 +21,8 @@ from transformers import (  # noqa: F401
     get_linear_schedule_with_warmup,
 )
 
+with contextlib.suppress(ImportError):  # the students' handout has no reference
+    import grading.oracle  # noqa: F401
 with contextlib.suppress(ImportError):
     import pytorch_transformers  # noqa: F401
 gc.collect()

@@ -26,12 +26,15 @@ def main(args, world):
             for batch, share in step_batches:  # one batch, unless gradients are accumulated
                 loss = model(**batch).loss * share
                 record.lap("forward", loss)
+                # SOLUTION(task1): the gradient of the loss, in every parameter's .grad
                 loss.backward()
                 record.lap("backward")
             clip_grad_norm_(model.parameters(), args.max_grad_norm)
+            # SOLUTION(task1): update the weights
             optimizer.step()
             scheduler.step()
             record.lap("update")
+        # SOLUTION(task1): evaluate on the dev set, and record.end_epoch the scores
         record.end_epoch(epoch, evaluate(model, task, splits, tokenizer, args, world))
     record.finish(model, tokenizer)
 

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.nn.utils import clip_grad_norm_
 
 
+# SOLUTION(task2b): each bucket: all_reduce, then divide
 def average_gradients(model, world):
     """Make every rank's gradients their mean over the ranks: summed by all_reduce, then divided.
 
@@ -39,14 +40,18 @@ def main(args, world):
             for batch, share in step_batches:  # one batch, unless gradients are accumulated
                 loss = model(**batch).loss * share
                 record.lap("forward", loss)
+                # SOLUTION(task1): the gradient of the loss, in every parameter's .grad
                 loss.backward()
                 record.lap("backward")
+            # SOLUTION(task2a): make the gradients the mean over the ranks, before they are clipped
             average_gradients(model, world)
             record.lap("sync")
             clip_grad_norm_(model.parameters(), args.max_grad_norm)
+            # SOLUTION(task1): update the weights
             optimizer.step()
             scheduler.step()
             record.lap("update")
+        # SOLUTION(task1): evaluate on the dev set, and record.end_epoch the scores
         record.end_epoch(epoch, evaluate(model, task, splits, tokenizer, args, world))
     record.finish(model, tokenizer)
 

@@ -29,6 +29,7 @@ def profiled(model, args, traffic):
     dtype = getattr(torch, args.gradient_dtype)
     if args.method != "3":
         return model, traffic.recording(in_dtype(AVERAGE[args.method], dtype))
+    # SOLUTION(task3): wrap the model in DistributedDataParallel, with static_graph=True
     model = DistributedDataParallel(model, static_graph=True)
 
     def averaged_bucket(_, bucket):
@@ -81,14 +82,18 @@ def main(args, world):
             for batch, share in step_batches:  # one batch, unless gradients are accumulated
                 loss = model(**batch).loss * share
                 record.lap("forward", loss)
+                # SOLUTION(task1): the gradient of the loss, in every parameter's .grad
                 loss.backward()
                 record.lap("backward")
+            # SOLUTION(task2a): make the gradients the mean over the ranks, before they are clipped
             average_gradients(model, world)
             record.lap("sync")
             clip_grad_norm_(model.parameters(), args.max_grad_norm)
+            # SOLUTION(task1): update the weights
             optimizer.step()
             scheduler.step()
             record.lap("update")
+        # SOLUTION(task1): evaluate on the dev set, and record.end_epoch the scores
         record.end_epoch(epoch, evaluate(model, task, splits, tokenizer, args, world))
     record.finish(model, tokenizer)
     traffic.finish()
