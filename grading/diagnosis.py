@@ -18,7 +18,7 @@ def explain_gradients(evidence, apart):
     """The Cause of gradients that first differ at `apart`."""
     step = apart.step - 1
     fits = [fit(evidence, step, rank) for rank in range(evidence.size)]
-    for explain in (by_zeros, by_passes, by_ranks, by_history, by_tensors, by_rounding):
+    for explain in (by_zeros, by_passes, by_ranks, by_history, by_tensors, by_rounding, by_rest):
         cause = explain(evidence, step, fits)
         if cause:
             return cause
@@ -174,24 +174,40 @@ def by_history(evidence, step, _):
 
 
 def by_tensors(evidence, step, _):
-    """Some tensors right, others each rank's own, zero, or something else."""
-    names, wanted = evidence.reference["names"], evidence.reference["clipped"][step]
-    local = evidence.reference["local"][step]
-    norm = np.linalg.norm(wanted)
-    got = np.stack([evidence.gradient(step, rank) for rank in range(evidence.size)])
-    off = np.linalg.norm(got - wanted, axis=2).max(axis=0) / norm
-    own = np.linalg.norm(got - local, axis=2).max(axis=0) / norm
-    zero = np.linalg.norm(got, axis=2).max(axis=0) == 0
-    noise = np.linalg.norm(local, axis=2).max(axis=0) / norm < 1e-6
-    wrong = (off > 1e-4) & ~noise
-    if wrong.any() and not (wrong | noise).all():
-        bad = [name for name, is_bad in zip(names, wrong, strict=True) if is_bad]
-        what = "not synchronised" if (own[wrong] < 1e-4).all() else "wrong"
-        what = "zero, or never used" if zero[wrong].all() else what
-        return Cause(
-            "tensors_left_out", f"{describe(bad, names)} {what}; all other tensors are right"
-        )
+    """Some tensors right, and others each rank's own, or zero."""
+    bad, own, zero = wrong_tensors(evidence, step)
+    if bad and (own or zero):
+        what = "not synchronised" if own else "zero, or never used"
+        text = f"{describe(bad, evidence.reference['names'])} {what}; all other tensors are right"
+        return Cause("tensors_left_out", text)
     return None
+
+
+def by_rest(evidence, step, _):
+    """Some tensors right, and others wrong in a way that nothing explains."""
+    bad, _, _ = wrong_tensors(evidence, step)
+    text = f"{describe(bad, evidence.reference['names'])} wrong; all other tensors are right"
+    return Cause("tensors_left_out", text) if bad else None
+
+
+def wrong_tensors(evidence, step):
+    """(names of the tensors that are wrong, whether they are all each rank's own, or all zero).
+
+    No names where all are wrong, or none. Gradients that are nothing but rounding do not count.
+    """
+    wanted, local = evidence.reference["clipped"][step], evidence.reference["local"][step]
+    got = np.stack([evidence.gradient(step, rank) for rank in range(evidence.size)])
+    norm = np.linalg.norm(wanted)
+
+    def largest(arrays):
+        return np.linalg.norm(arrays, axis=2).max(axis=0) / norm
+
+    noise = largest(local) < 1e-6
+    wrong = (largest(got - wanted) > 1e-4) & ~noise
+    if not wrong.any() or (wrong | noise).all():
+        return [], False, False
+    bad = [name for name, is_bad in zip(evidence.reference["names"], wrong, strict=True) if is_bad]
+    return bad, (largest(got - local)[wrong] < 1e-4).all(), (largest(got)[wrong] == 0).all()
 
 
 def by_rounding(evidence, step, fits):

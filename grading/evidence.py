@@ -141,7 +141,20 @@ def note(worst, off, allowed, step, rank, tensor):
         worst.step, worst.rank, worst.tensor, worst.at = step + 1, rank, tensor, float(off)
 
 
-def rows_read(observation, steps):
-    """For the reference: for each step and rank the rows that it read, as a batch."""
-    ranks = observation.ranks
-    return [[batch_of(rank.steps[step].rows) for rank in ranks] for step in range(steps)]
+def rows_read(observation, steps, answers):
+    """For the reference: for each step and rank the rows that it read, as a batch.
+
+    `answers` are the labels by token ids, for models that are not given them. Raises ValueError
+    for rows that are not in the data.
+    """
+
+    def labelled(row):
+        ids, types, label = row
+        if label < 0 and ids not in answers:
+            raise ValueError("a row that the model read is not in the data: its label is unknown")
+        return ids, types, label if label >= 0 else answers[ids]
+
+    return [
+        [batch_of([labelled(row) for row in rank.steps[step].rows]) for rank in observation.ranks]
+        for step in range(steps)
+    ]

@@ -69,7 +69,7 @@ class Task:
         return self.counts[material.SETTINGS[setting].rows][split == "dev"]
 
     def answers(self, setting):
-        """Token ids -> label, of a setting's dev set."""
+        """Token ids -> label, of a setting's rows."""
         return self.labels[material.SETTINGS[setting].rows]
 
 
@@ -273,11 +273,14 @@ class Submission:
             return None, f"the record of what it did is broken ({broken})"
         from grading import oracle  # torch is loaded in the fork server alone
 
+        try:
+            rows = rows_read(seen, steps, self.session.labels[setting.rows])
+        except ValueError as error:
+            return None, str(error)
         rates = [one.rate for one in ranks[0].steps[:steps]]
-        rest = (setting.max_grad_norm, setting.learning_rate, rates)
-        return in_process(
-            oracle.replay, self.session.shown / "model", rows_read(seen, steps), *rest
-        ), ""
+        old = ranks[0].steps[0].optimizer.startswith(("transformers.", "pytorch_transformers."))
+        rest = (setting.max_grad_norm, setting.learning_rate, rates, old)
+        return in_process(oracle.replay, self.session.shown / "model", rows, *rest), ""
 
 
 def status_text(status):

@@ -41,7 +41,7 @@ SETTINGS = {
 def build(folder):
     """Write the model and the data sets into `folder`.
 
-    Returns, for each data set, the labels of its dev set by the rows' token ids.
+    Returns, for each data set, the labels of all its rows by their token ids.
     """
     import torch
     import transformers
@@ -57,8 +57,9 @@ def build(folder):
     labels = {}
     for name, (train, dev) in ROWS.items():
         (folder / name).mkdir()
-        write_rows(SAMPLE / "train.tsv", folder / name / "train.tsv", train, tokenizer)
-        labels[name] = write_rows(SAMPLE / "dev.tsv", folder / name / "dev.tsv", dev, tokenizer)
+        labels[name] = {}
+        for file, count in (("train.tsv", train), ("dev.tsv", dev)):
+            labels[name] |= write_rows(SAMPLE / file, folder / name / file, count, tokenizer)
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)  # safetensors lets only the owner read
     return labels

@@ -31,6 +31,7 @@ class Step:
     values: list  # what backward was called on
     gradients: np.ndarray
     rate: float  # the largest learning rate of its parameter groups
+    optimizer: str  # the module that its class is from
     before: np.ndarray | None
     after: np.ndarray | None = None
     sums: list = field(default_factory=list)  # the new weights' checksums
@@ -167,8 +168,8 @@ class Reader:
     def swept(self, seconds):
         self.ended = seconds
 
-    def step(self, gradients, rate, seconds):
-        one = Step(self.done, self.values, unpack(gradients), rate, self.current)
+    def step(self, gradients, rate, optimizer, seconds):
+        one = Step(self.done, self.values, unpack(gradients), rate, optimizer, self.current)
         one.after, one.sums = self.current, self.sums  # unless it is told otherwise
         one.collectives, one.seconds = self.collectives, seconds
         one.waited = seconds - self.ended

@@ -1,19 +1,24 @@
 """The reference: one process trains the same model on what all the ranks read together."""
 
+import math
+
 from grading.sketch import sketch
 
 import numpy as np
 import torch
 import transformers
 
+BETA2, EPSILON = 0.999, 1e-8  # of AdamW, as the assignment has it
 
-def replay(model_folder, steps, max_grad_norm, learning_rate=None, rates=()):
+
+def replay(model_folder, steps, max_grad_norm, learning_rate=None, rates=(), early_eps=False):
     """Train on `steps`: for each step and rank, that rank's rows as a dict of int64 arrays.
 
     Plain gradient descent at `learning_rate`, or else AdamW, without weight decay, at `rates` (one
     for each step). fp32, no dropout. A rank's loss is the mean over its rows; the step's gradient
     is the mean of the ranks' gradients, which for equally many rows is that of all rows together,
-    clipped to `max_grad_norm`.
+    clipped to `max_grad_norm`. With `early_eps` AdamW is that of 2019, which adds its epsilon
+    before it corrects the second moment's bias.
 
     Returns a dict. `names`; `start`, sketches of the weights (tensors, WIDTH); and for each step
     `loss` (ranks), `local` (ranks, tensors, WIDTH) and `norms` (ranks) of each rank's own gradient,
@@ -26,7 +31,7 @@ def replay(model_folder, steps, max_grad_norm, learning_rate=None, rates=()):
     )
     model.train()
     parameters = list(model.parameters())
-    optimizer = torch.optim.AdamW(parameters, lr=0.0, weight_decay=0.0, eps=1e-8)
+    optimizer = torch.optim.AdamW(parameters, lr=0.0, betas=(0.9, BETA2), weight_decay=0.0)
     start = sketches(parameters)
     told = {key: [] for key in ("loss", "local", "norms", "mean", "clipped", "norm", "weights")}
     for index, ranks in enumerate(steps):
@@ -40,7 +45,8 @@ def replay(model_folder, steps, max_grad_norm, learning_rate=None, rates=()):
         told["norm"].append(float(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)))
         told["clipped"].append(sketches([p.grad for p in parameters]))
         if learning_rate is None:
-            optimizer.param_groups[0]["lr"] = rates[index]
+            correction = math.sqrt(1 - BETA2 ** (index + 1)) if early_eps else 1.0
+            optimizer.param_groups[0].update(lr=rates[index], eps=EPSILON / correction)
             optimizer.step()
         else:
             with torch.no_grad():

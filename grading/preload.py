@@ -3,8 +3,8 @@
 import contextlib
 import gc
 
-import common  # noqa: F401 - settings that must be made before torch is loaded
-import grading.worker  # noqa: F401
+import common  # noqa: F401 settings that must be made before torch is loaded
+import grading.worker
 
 import scipy.stats  # noqa: F401
 import sklearn.metrics  # noqa: F401

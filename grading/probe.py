@@ -131,6 +131,7 @@ class Probe:
             "step",
             gradients=pack(np.stack([zero if g is None else sketch(g) for g in gradients])),
             rate=max(float(group["lr"]) for group in optimizer.param_groups),
+            optimizer=type(optimizer).__module__,
             seconds=time.perf_counter(),
         )
         if self.learning_rate is not None:

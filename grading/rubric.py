@@ -8,16 +8,21 @@ from common.errors import UserError
 import yaml
 
 FILE = Path(__file__).with_name("rubric.yaml")
+VISIBILITIES = ("visible", "hidden", "after_due_date", "after_published")
 
 
 class Check(NamedTuple):
-    """One check of one task; `needs` are names of checks that must have passed before."""
+    """One check of one task; `needs` are names of checks that must have passed before.
+
+    `visibility` is Gradescope's: visible, hidden, after_due_date or after_published.
+    """
 
     task: str
     name: str
     title: str
     points: float
     needs: tuple
+    visibility: str = "visible"
 
     @property
     def id(self):
@@ -35,7 +40,10 @@ def load(file=FILE, tasks=None):
         facts = yaml.safe_load(Path(file).read_text())
         texts, points = facts["checks"], facts["points"]
         found = [
-            Check(task, name, str(texts[name]["title"]), float(worth), tuple(texts[name]["needs"]))
+            Check(
+                *(task, name, str(texts[name]["title"]), float(worth), tuple(texts[name]["needs"])),
+                texts[name].get("visibility", "visible"),
+            )
             for task, of_task in points.items()
             for name, worth in of_task.items()
         ]
@@ -48,6 +56,8 @@ def load(file=FILE, tasks=None):
                 f"{file}: {check.id}: there is no check {', '.join(sorted(unknown))}; there are "
                 f"{', '.join(CHECKS)}"
             )
+        if check.visibility not in VISIBILITIES:
+            raise UserError(f"{file}: {check.id}: visibility is one of {', '.join(VISIBILITIES)}")
         if check.points < 0:
             raise UserError(f"{file}: {check.id}: {check.points:g} points; give 0 or more")
     unknown = set(tasks or ()) - {check.task for check in found}

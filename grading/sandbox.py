@@ -16,6 +16,7 @@ import psutil
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["grading.preload"])
 STACK_SIGNAL = signal.SIGUSR2  # a worker that gets it writes its stacks
+IDLE = 0.05  # of a core: a worker that uses less (for signs of life) does nothing
 BEAT = 0.1  # seconds between looks at the workers
 
 
@@ -147,7 +148,7 @@ def watch(what, workers, talk, stacks):
         now = time.monotonic()
         seconds, memory = usage(base)
         ended.memory = max(ended.memory, memory)
-        if abs(seconds - used) > 0.01 * limits.idle:
+        if abs(seconds - used) > IDLE * limits.idle * len(workers):
             used, changed = seconds, now
         if ended.first is not None and failed is None:
             failed = now

@@ -14,8 +14,8 @@ TREES = {task: ast.parse(path.read_text()) for task, path in TASKS.items()}
 LESSONS = {
     ("task1", "task2a"): [
         '                 record.lap("backward")',
-        "+            # SOLUTION(task2a): make the gradients the mean over the ranks, before they are "
-        "clipped",
+        "+            # SOLUTION(task2a): make the gradients the mean over the ranks, "
+        "before they are clipped",
         "+            average_gradients(model, world)",
         '+            record.lap("sync")',
         "             clip_grad_norm_(model.parameters(), args.max_grad_norm)",

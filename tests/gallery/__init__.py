@@ -1,0 +1,1 @@
+"""Submissions that grading must judge rightly: wrong ones, each with its cause, and right ones."""

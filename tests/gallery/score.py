@@ -1,0 +1,48 @@
+"""Grades the gallery: every wrong submission is to be caught, for its reason, and no right one."""
+
+import importlib.util
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from grading.grader import grade
+from grading.results import FAILED, PASSED, Report
+
+from .variants import Variant, build
+
+
+class Score(NamedTuple):
+    """What grading said of a variant, and what is wrong with that: "" if nothing is."""
+
+    variant: Variant
+    report: Report
+    problem: str
+
+
+def can_run(variant):
+    """Whether what it needs is installed."""
+    return not variant.needs or importlib.util.find_spec(variant.needs) is not None
+
+
+def score(variant, session):
+    """Build a variant, grade the task that it is about, and judge the verdict."""
+    with tempfile.TemporaryDirectory(prefix="gallery-") as folder:
+        submission = Path(folder) / variant.name
+        build(variant, submission)
+        report = grade(submission, tasks=[variant.task], session=session)
+    return Score(variant, report, problem_of(variant, report))
+
+
+def problem_of(variant, report):
+    """How a report differs from what the variant's must be, in a few lines."""
+    results = {result.check.partition("/")[2]: result for result in report.results}
+    if not variant.fails:
+        return "\n".join(r.text() for r in report.results if r.status != PASSED)
+    missed = [name for name in variant.fails if results[name].status != FAILED]
+    told = "\n".join(r.text() for r in report.results if r.status != PASSED)
+    if missed:
+        return f"{', '.join(missed)} did not fail\n{told}"
+    cause = results[variant.fails[0]].cause
+    return (
+        "" if cause == variant.cause else f"the cause is {cause!r}, not {variant.cause!r}\n{told}"
+    )
