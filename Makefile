@@ -1,17 +1,19 @@
 # The two commands are `make demo` and `make test`; README.md says what each does.
 PY = .venv/bin/python
-PYTEST = $(PY) -m pytest -n 2 --dist loadfile -q
+PYTEST = $(PY) -m pytest -n 2 --dist loadfile -q -m
 
-.PHONY: help setup demo test bench lint clean
+.PHONY: help setup demo test slow gallery bench lint clean
 help:
 	@echo "make demo   all tasks on four workers here, side by side (sets up first)"
 	@echo "make test   the tests (sets up first)"
+	@echo "make slow   the tests that take longer"
+	@echo "make gallery  the grading kit's own test: wrong and right submissions (half an hour)"
 	@echo "make setup  only the environment in .venv"
 	@echo "make lint   ruff's checks"
 	@echo "make bench  the measurements in README.md, on real data: GLUE_DIR=folder-of-RTE"
 	@echo "make clean  remove .venv and runs"
 
-setup demo test bench lint: export PYTHONUNBUFFERED = 1
+setup demo test slow gallery bench lint: export PYTHONUNBUFFERED = 1
 setup:
 	@./setup.sh
 
@@ -20,7 +22,15 @@ demo: setup
 
 test: setup
 	@echo "test: running the tests (some minutes)"
-	@$(PYTEST)
+	@$(PYTEST) "not slow"
+
+slow: setup
+	@echo "slow: running the tests that take longer"
+	@$(PYTEST) slow
+
+gallery: setup
+	@echo "gallery: grading wrong and right submissions (half an hour)"
+	@$(PY) -m tests.gallery
 
 lint: setup
 	@$(PY) -m ruff check .

@@ -11,7 +11,6 @@ COMMANDS = {  # name -> (module, what it does)
     "pack": ("pack", "make the archive to hand in, and rehearse it"),
     "gradescope": ("gradescope", "make the autograder for Gradescope"),
     "handout": ("handout", "make the students' repository from this one"),
-    "calibrate": ("calibrate", "measure the tolerances of the checks"),
 }
 
 

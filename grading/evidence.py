@@ -39,7 +39,7 @@ class Evidence:
     @property
     def steps(self):
         """How many steps can be compared."""
-        return min(self.seen.steps, COMPARED)
+        return comparable(self.seen)
 
     @cached_property
     def places(self):
@@ -139,6 +139,16 @@ def note(worst, off, allowed, step, rank, tensor):
     worst.worst = max(worst.worst, float(off))
     if off > allowed and (worst.step is None or (worst.step == step + 1 and off > worst.at)):
         worst.step, worst.rank, worst.tensor, worst.at = step + 1, rank, tensor, float(off)
+
+
+def comparable(seen):
+    """How many steps have one right answer: until ranks read different numbers of rows.
+
+    There the mean over ranks is not the mean over rows, and either may be meant.
+    """
+    steps = min(seen.steps, COMPARED)
+    counts = [{len(rank.steps[step].rows) for rank in seen.ranks} for step in range(steps)]
+    return next((step for step, count in enumerate(counts) if len(count) > 1), steps)
 
 
 def rows_read(observation, steps, answers):

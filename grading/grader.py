@@ -16,7 +16,7 @@ from common.errors import UserError
 from grading import material, rubric, tolerances
 from grading.checks import CHECKS
 from grading.diagnosis import Cause
-from grading.evidence import COMPARED, Evidence, rows_read
+from grading.evidence import Evidence, comparable, rows_read
 from grading.handbook import SECTIONS
 from grading.observation import Observation, read_rank
 from grading.results import FAILED, NOT_RUN, PASSED, UNKNOWN, Report, Result
@@ -263,9 +263,11 @@ class Submission:
         """(the reference of what was read, ""), or (None, why there is none)."""
         if importlib.util.find_spec("grading.oracle") is None:
             return None, "the reference is not part of the students' handout; graders have it"
-        steps, ranks = min(seen.steps, COMPARED), seen.ranks
-        if not steps:
+        steps, ranks = comparable(seen), seen.ranks
+        if not seen.steps:
             return None, "no update by an optimizer of torch.optim was seen on every rank"
+        if not steps:
+            return None, "the ranks read different numbers of rows from the first step on"
         if any(not rank.steps[step].rows for rank in ranks for step in range(steps)):
             return None, "the model is not called with input_ids, so its rows could not be seen"
         broken = next((rank.broken for rank in ranks if rank.broken), "")
