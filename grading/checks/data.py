@@ -12,6 +12,15 @@ def sequences(task):
     return [[row for step in rank.steps for row in step.rows] for rank in ranks]
 
 
+def first_epoch(task):
+    """By rank: the rows of its first epoch, which ends with its share, or with an evaluation."""
+    share, epoch = -(-task.rows("adamw") // task.workers), []
+    for rank, read in zip(task.runs["adamw"].ranks, sequences(task), strict=True):
+        steps = min((one.after for one in rank.evaluations if one.after), default=len(rank.steps))
+        epoch.append(read[: min(share, sum(len(step.rows) for step in rank.steps[:steps]))])
+    return epoch
+
+
 def batch(task):
     """The ranks together take the total batch for each update."""
     evidence, wanted = task.runs["adamw"], task.batch * task.workers
@@ -42,10 +51,8 @@ def batch(task):
 
 def data(task):
     """The ranks read disjoint rows that together are the whole training set, in every epoch."""
-    read, rows = sequences(task), task.rows("adamw")
-    share = -(-rows // task.workers)
-    epoch = [set(one[:share]) for one in read]
-    if task.workers > 1 and all(one == epoch[0] for one in epoch):
+    rows, epoch = task.rows("adamw"), first_epoch(task)
+    if task.workers > 1 and all(set(one) == set(epoch[0]) for one in epoch):
         same = len(task.runs["adamw"].ranks[0].steps[0].rows)
         return failed(
             "rows of its own for each rank",
@@ -57,23 +64,23 @@ def data(task):
                 "one that was told the wrong rank or number of replicas",
             ),
         )
-    counts = Counter(row for one in read for row in one[:share])
+    counts = Counter(row for one in epoch for row in one)
     twice = sum(n - 1 for n in counts.values())
-    missing = rows - len(set().union(*map(set, read)))
     tail = task.batch * task.workers  # a last batch that is not full may be left out
-    if missing > 0 and len(counts) < rows - tail - task.workers:
-        return failed(
-            f"all {rows} rows of the training set",
-            f"{len(counts)} of them in the first epoch, {rows - missing} in all",
-            "the rows of all ranks together",
-            Cause("rows_missing", f"{rows - len(counts)} rows of an epoch are read by no rank"),
-        )
-    if twice > tail:
+    unread = rows - len(counts)
+    if twice > max(task.workers, tail - 1 if len(counts) == rows else 0):
         return failed(
             "each row once an epoch (but a few, where they do not divide by the ranks)",
-            f"{twice} rows more than once",
-            "the first epoch",
+            f"{twice} rows more than once, {unread} never",
+            "the first epoch, all ranks together",
             Cause("rows_shared", "the ranks' shares overlap, or rows are drawn with replacement"),
+        )
+    if len(counts) < rows // tail * tail:
+        return failed(
+            f"all {rows} rows of the training set",
+            f"{len(counts)} of them",
+            "the first epoch, all ranks together",
+            Cause("rows_missing", f"{unread} rows of an epoch are read by no rank"),
         )
     return passed(f"{len(counts)} of {rows} rows in the first epoch, {twice} of them twice")
 
