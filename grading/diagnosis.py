@@ -92,6 +92,8 @@ def by_ranks(evidence, step, fits):
         return scaled(size, "summed", "summed, not divided by the world size")
     if everywhere(np.full(size, clip(mean / size, most) / size**2)):
         return scaled(1 / size, "divided_twice", "divided by the world size twice")
+    if everywhere(np.full(size, 1 / size)):
+        return Cause("not_clipped", "the gradients are not clipped to --max_grad_norm")
     with_mean = [r for r, c in enumerate(coefficients) if alike(c, right)]
     rest = [r for r in range(size) if r not in with_mean]
     if with_mean and all(alike(coefficients[r], own[r]) for r in rest):
@@ -108,10 +110,11 @@ def local_gradients(evidence, step):
     sums = [rank.steps[step].sums for rank in evidence.ranks]
     moved = evidence.moved(step, 0, late=True)
     total = sum(evidence.reference["sizes"])
-    if moved and sum(moved.values()) >= total / 2 and all(s == sums[0] for s in sums):
+    meet = sum(moved.values()) >= total / 2 and all(s == sums[0] for s in sums)
+    if meet or any(one.shifted for one in evidence.ranks[0].steps):
         return Cause(
             "parameters_averaged",
-            "every rank updates with its own gradients, and the weights are averaged afterwards: "
+            "every rank updates with its own gradients, and the weights are averaged instead: "
             "average the gradients, before the clipping",
         )
     if moved and sum(moved.values()) >= total / 2:

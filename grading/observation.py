@@ -38,6 +38,7 @@ class Step:
     collectives: list = field(default_factory=list)  # from its first pass to its update
     late: list = field(default_factory=list)  # from its update to the next pass
     seconds: float = 0.0  # on the clock, when the update began
+    shifted: bool = False  # whether the weights changed between its first pass and its update
     waited: float = 0.0  # seconds from the end of the last backward pass to the update
 
     @property
@@ -126,6 +127,7 @@ class Reader:
         self.rank, self.current, self.sums, self.ended = rank, None, [], 0.0
         self.forwards, self.values, self.collectives = [], [], []
         self.done = []  # passes whose backward has run
+        self.shifted = False
 
     def model(self, names, sizes, ddp):
         if not self.rank.names:
@@ -136,6 +138,8 @@ class Reader:
         self.current, self.sums = unpack(weights), checksums
         if self.rank.start is None:
             self.rank.start = self.current
+        elif self.done:
+            self.shifted = True
         elif self.rank.steps and not self.forwards:  # changed after the update, before the next
             self.rank.steps[-1].after, self.rank.steps[-1].sums = self.current, checksums
 
@@ -172,9 +176,10 @@ class Reader:
         one = Step(self.done, self.values, unpack(gradients), rate, optimizer, self.current)
         one.after, one.sums = self.current, self.sums  # unless it is told otherwise
         one.collectives, one.seconds = self.collectives, seconds
-        one.waited = seconds - self.ended
+        one.waited, one.shifted = seconds - self.ended, self.shifted
         self.rank.steps.append(one)
         self.done, self.values, self.collectives, self.forwards = [], [], [], []
+        self.shifted = False
 
     def collective(self, **facts):
         self.rank.collectives.append(facts)

@@ -86,8 +86,7 @@ class Probe:
         """Tell the rows that the model was given, and the loss and predictions that it gave."""
         if module is not self.model:
             return
-        if torch.is_grad_enabled():
-            self.tell_weights("weights")
+        self.tell_weights("weights")
         try:
             given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
         except TypeError:
@@ -125,6 +124,7 @@ class Probe:
         """Tell the gradients as they stand just before the update."""
         if self.model is None:
             return
+        self.tell_weights("weights")
         gradients = [p.grad for p in self.named.values()]
         zero = np.zeros_like(sketch(torch.zeros(1)))
         self.tell(

@@ -64,6 +64,7 @@ MISTAKES = {
     "divided_twice": (lambda g, *_: g.mean(axis=0) / RANKS, {}),
     "scaled": (lambda g, *_: 0.5 * g.mean(axis=0), {}),
     "clipped_before_average": (lambda g, *_: np.mean([clip(x) for x in g], axis=0), {"most": 2.0}),
+    "not_clipped": (lambda g, *_: g.mean(axis=0), {"most": 1.0}),
     "no_sync": (lambda g, rank, _: g[rank], {}),
     "averaged_too_late": (lambda g, rank, _: g[rank], {"late": BIG}),
     "parameters_averaged": (lambda g, rank, _: g[rank], {"late": BIG, "after": 7}),
