@@ -64,9 +64,7 @@ class Ended:
     first: int | None = None
     stacks: list = field(default_factory=list)
     isolation: str = ""
-    seconds: float = 0.0
-    loopback: int = 0
-    memory: int = 0
+    loopback: int = 0  # bytes that crossed the loopback interface meanwhile
 
 
 def run(what):
@@ -99,12 +97,11 @@ def job(what, talk):
         files = [open_files(what.observed, rank) for rank in range(len(what.commands))]
         hidden = (what.observed, *what.hidden)
         what.user, isolation = shut_in(what.folder, what.readable, hidden, 2**30)
-        before, began = loopback_bytes(), time.monotonic()
+        before = loopback_bytes()
         for command, descriptors in zip(what.commands, files, strict=True):
             workers.append(start(worker.work, command, what, *descriptors))
         ended = watch(what, workers, talk, [descriptors[1] for descriptors in files])
-        ended.isolation, ended.seconds = isolation, time.monotonic() - began
-        ended.loopback = loopback_bytes() - before
+        ended.isolation, ended.loopback = isolation, loopback_bytes() - before
     except BaseException as error:
         ended = f"{type(error).__name__}: {error}"
     finally:
@@ -147,7 +144,6 @@ def watch(what, workers, talk, stacks):
             return ended
         now = time.monotonic()
         seconds, memory = usage(base)
-        ended.memory = max(ended.memory, memory)
         if abs(seconds - used) > IDLE * limits.idle * len(workers):
             used, changed = seconds, now
         if ended.first is not None and failed is None:

@@ -10,6 +10,7 @@ from grading.diagnosis import Cause
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 TIMES = re.compile(r"mean|average|avg|per.?(?:iter|step|batch)", re.I)
+THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 BAR = re.compile(r"\d+%\|")
 
 
@@ -172,6 +173,7 @@ def traffic(task):
         "rank_sends": 2 * (size - 1) / size * handed,
         "expected": 4 * (size - 1) * handed,  # sent and received, by all ranks
     }
+    carried = f"the loopback carried {evidence.seen.ended.loopback:,} bytes in the whole run"
     told = our_summary(evidence.seen.left)
     if told:
         for name, wanted in seen.items():
@@ -179,13 +181,13 @@ def traffic(task):
                 return wrong_bytes(
                     f"{name}: {wanted:,.0f}", f"{told.get(name, 0):,.0f}", told, wanted
                 )
-        return passed(f"{handed:,} bytes handed to all_reduce by each rank, per iteration")
+        return passed(f"{handed:,} bytes handed over by each rank in an iteration; {carried}")
     texts = sources(task, "plain")
-    found = [value for text in texts for value, _ in numbers(text.replace(",", ""))]
+    found = [value for text in texts for value, _ in numbers(THOUSANDS.sub("", text))]
     for wanted in (*seen.values(), seen["expected"] / 2):
         for unit in (1, 1e3, 1024, 1e6, 1024**2):
             if any(abs(value * unit - wanted) <= 0.02 * wanted for value in found if value > 1):
-                return passed(f"{wanted:,.0f} bytes per iteration")
+                return passed(f"{wanted:,.0f} bytes in an iteration; {carried}")
     return wrong_bytes(f"{handed:,} handed over by each rank", "no number near it", {}, handed)
 
 
