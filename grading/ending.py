@@ -8,7 +8,7 @@ from grading.diagnosis import Cause, ranks_text
 
 PEER_LOST = re.compile(
     r"gloo/transport|closed by peer|reset by peer|Timed out waiting|DistNetworkError|Broken pipe|"
-    r"lost rank|rank \d+ (?:failed|is lost|has)|DistBackendError|refused",
+    r"lost rank|rank \d+ (?:failed|is lost|has|stops in|stopped)|DistBackendError|refused",
     re.I,
 )
 FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+),? in (?P<name>\S+)')

@@ -1,6 +1,7 @@
 """Grades one submission: runs it, replays what it read, and makes every check of the rubric."""
 
 import importlib.util
+import re
 import shlex
 import shutil
 import tempfile
@@ -35,6 +36,7 @@ FLAT = Path(__file__).with_name("flat_all_reduce.py")
 SYNCHRONISED = ("task2a", "task2b")  # by hand, between the backward pass and the update
 STRATEGIES = {"task4": "task2b"}
 RATE = 2e-5
+PLUMBING = re.compile(r"(steps|trace)\.rank\d+\.jsonl?|run\.json")
 TEXTS = (".txt", ".json", ".jsonl", ".csv", ".log", ".md", ".out")
 SYSTEM = ("", "usr", "etc", "opt", "var", "lib", "bin", "home", "root")
 LEFT = 2**20  # characters of what a run leaves that are read
@@ -270,9 +272,8 @@ class Submission:
             return None, "the ranks read different numbers of rows from the first step on"
         if any(not rank.steps[step].rows for rank in ranks for step in range(steps)):
             return None, "the model is not called with input_ids, so its rows could not be seen"
-        broken = next((rank.broken for rank in ranks if rank.broken), "")
-        if broken:
-            return None, f"the record of what it did is broken ({broken})"
+        if any(rank.broken for rank in ranks):
+            return None, "the record of what it did is broken"
         from grading import oracle  # torch is loaded in the fork server alone
 
         try:
@@ -310,9 +311,14 @@ def read_mapping(file):
 
 
 def read_left(folder):
-    """The text of the files that a run left, one after the other; links are not followed."""
+    """The text of the files that a run left, one after the other; links are not followed.
+
+    What the handout's own plumbing records, whatever a student writes, is not told by the student.
+    """
     texts, room = [], LEFT
     for path in sorted(folder.glob("*")) if folder.is_dir() and not folder.is_symlink() else ():
+        if PLUMBING.fullmatch(path.name):
+            continue
         if path.suffix in TEXTS and path.is_file() and not path.is_symlink() and room > 0:
             with path.open(errors="replace") as file:
                 texts.append(file.read(room))

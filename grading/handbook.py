@@ -22,7 +22,7 @@ BY_HEADING = {
     "What to print": ("not_printed", "metric_missing", "shard_evaluated"),
     "Discard the first iteration": ("first_iteration_timed", "not_timed"),
     "Counting bytes": ("wrong_traffic",),
-    "Runs to the end": ("crashed", "memory", "no_training", "missing"),
+    "Runs to the end": ("crashed", "memory", "no_training", "missing", "tampered"),
 }
 SECTIONS = {
     **{f"task{name}": f"task{name}/README.md" for name in ("1", "2a", "2b", "3", "4")},

@@ -104,7 +104,7 @@ def read_rank(folder, number):
     rank.out, rank.err = (read_text(Path(folder) / f"{number}.{end}") for end in ("out", "err"))
     reader = Reader(rank)
     with (Path(folder) / f"{number}.events").open("rb") as file:
-        for line in file.read(LARGEST).splitlines():
+        for line in file.read(LARGEST).split(b"\n")[:-1]:  # the last was cut short, if not empty
             try:
                 event = json.loads(line)
                 getattr(reader, event.pop("event"))(**event)

@@ -12,6 +12,14 @@ def runs(task):
         if ended.reason or any(ended.codes):
             got, where, cause = explain_end(evidence.seen, task.limits)
             return failed("exit code 0 on every rank", got, f"setting {setting}, {where}", cause)
+        broken = next((rank.broken for rank in evidence.ranks if rank.broken), "")
+        if broken:
+            return failed(
+                "a record that the grader's probe has written",
+                f"something else in it ({broken})",
+                f"setting {setting}",
+                Cause("tampered", "the script writes into files that it did not open"),
+            )
         if not any(rank.steps for rank in evidence.ranks):
             if any(rank.names for rank in evidence.ranks):
                 return unknown("no update by an optimizer of torch.optim was seen")

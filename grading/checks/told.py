@@ -33,9 +33,11 @@ def in_order(values, text, slack=2e-6):
 
 
 def sources(task, setting):
-    """The texts in which rank 0, or its files, may have told something."""
+    """The texts in which rank 0, or its files, may have told something; no progress bars."""
     evidence = task.runs[setting]
-    return [evidence.ranks[0].out, evidence.ranks[0].err, evidence.seen.left]
+    texts = (evidence.ranks[0].out, evidence.ranks[0].err, evidence.seen.left)
+    lines = ([line for line in text.splitlines() if not BAR.search(line)] for text in texts)
+    return ["\n".join(of_text) for of_text in lines]
 
 
 def printed(task):
@@ -76,7 +78,7 @@ def timing(task):
         seconds
         for text in sources(task, "adamw")
         for line in text.splitlines()
-        if TIMES.search(line) and not BAR.search(line)
+        if TIMES.search(line)
         for value, _ in numbers(line)
         for seconds in ((value, value / 1000) if re.search(r"\bms\b|milli", line) else (value,))
     ]

@@ -88,8 +88,8 @@ RUNS = (
         "scribbles_into_open_files",
         "task2b",
         (first_of_all("task2b", tricks.scribble), without("task2b", AVERAGE)),
-        ("gradients",),
-        "no_sync",
+        ("runs",),
+        "tampered",
         "writes made-up events into every file and pipe that it was started with",
     ),
     tricky(
