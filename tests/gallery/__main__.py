@@ -10,12 +10,12 @@ import time
 
 from grading import tolerances
 from grading.grader import Session
+from grading.results import FAILED
 
 from .right import RIGHT
 from .score import can_run, score
 from .wrong import WRONG
 
-# Measure -> the check whose failure says that a wrong submission's figure counts.
 MEASURES = ("loss", "gradients", "clipping", "identical", "parameters")
 
 
@@ -65,12 +65,24 @@ def measure(scores):
     """Write for each measure how far right submissions were off, and the nearest wrong one."""
     found = {}
     for name in MEASURES:
-        off = [(s.variant, s.report.measured.get(f"{s.variant.task}/{name}")) for s in scores]
-        noise = max(value for v, value in off if value is not None and not v.fails)
-        wrong = min(value for v, value in off if value is not None and v.fails[:1] == (name,))
-        found[name] = {"noise": float(f"{noise:.2g}"), "wrong": float(f"{wrong:.2g}")}
-        print(f"{name}: right at most {noise:.2g}, nearest wrong {wrong:.2g}")
+        off = [
+            (s, s.report.measured[f"{s.variant.task}/{name}"])
+            for s in scores
+            if f"{s.variant.task}/{name}" in s.report.measured
+        ]
+        noise = [value for s, value in off if not s.variant.fails]
+        wrong = [value for s, value in off if s.variant.fails[:1] == (name,)]
+        wrong = wrong or [value for s, value in off if failed(s.report, name)]
+        if not noise or not wrong:
+            sys.exit(f"{name}: measured on too few submissions; nothing is written")
+        found[name] = {"noise": float(f"{max(noise):.2g}"), "wrong": float(f"{min(wrong):.2g}")}
+        print(f"{name}: right at most {max(noise):.2g}, nearest wrong {min(wrong):.2g}")
     tolerances.FILE.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def failed(report, name):
+    """Whether a check of that name has failed."""
+    return any(r.check.endswith(f"/{name}") and r.status == FAILED for r in report.results)
 
 
 if __name__ == "__main__":
