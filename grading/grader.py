@@ -161,8 +161,8 @@ class Submission:
             task = self.tasks.get(check.task) or self.run_task(check.task)
             status, expected, got, where, cause, tolerance = CHECKS[check.name](task)
         except UserError as error:
-            status, expected, got, where, tolerance = FAILED, "a script to run", "none", "", ""
             cause = Cause("missing", str(error))
+            return self.result(check, FAILED, "a script to run", "none", "", cause)
         except Exception as error:  # what a submission leaves may be anything: no pass, no crash
             line = traceback.extract_tb(error.__traceback__)[-1]
             why = f"the grader could not: {type(error).__name__}: {error} ({line.name})"

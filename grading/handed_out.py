@@ -21,7 +21,7 @@ RULES = [  # (pattern, handed out?, why)
     ("grading/class*", False, "grades classes"),
     ("grading/jobs.py", False, "grades classes"),
     ("grading/gradescope*", False, "makes the autograder"),
-    ("grading/hand?*out.py", False, "makes this handout"),
+    ("grading/hand*out.py", False, "makes this handout"),
     ("grading/conftest_of_handout.py", False, "moved to tests"),
     ("grading/regions.py", False, "makes this handout"),
     ("grading/leaks.py", False, "makes this handout"),

@@ -120,5 +120,6 @@ def imported(node):
         return [[f"{name}.py", f"{name}/__init__.py"] for name in names]
     if isinstance(node, ast.ImportFrom) and node.module:
         module = node.module.replace(".", "/")
-        return [[f"{module}/{alias.name}.py", f"{module}.py"] for alias in node.names]
+        homes = [f"{module}.py", f"{module}/__init__.py"]
+        return [[f"{module}/{alias.name}.py", *homes] for alias in node.names]
     return []
