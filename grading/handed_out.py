@@ -4,6 +4,21 @@ import fnmatch
 import subprocess
 from pathlib import Path
 
+PACKING = (
+    "__init__.py",
+    "__main__.py",
+    "pack.py",
+    "archive.py",
+    "junk.py",
+    "members.py",
+    "output.py",
+)
+CHECKING = (
+    *("probe.py", "worker.py", "preload.py", "sandbox.py", "isolation.py", "sketch.py"),
+    *("material.py", "observation.py", "evidence.py", "ending.py", "diagnosis.py", "handbook.py"),
+    *("checks/*.py", "rubric.py", "rubric.yaml", "tolerances.py", "tolerances.json"),
+    *("grader.py", "results.py", "flat_all_reduce.py"),
+)
 # The first rule whose pattern fits a path decides; a path that none fits stays out.
 RULES = [  # (pattern, handed out?, why)
     ("cluster/bench.py", False, "measures the finished tasks, for the README"),
@@ -17,16 +32,9 @@ RULES = [  # (pattern, handed out?, why)
     ("cluster/*", True, "starts workers, checks clusters, emulates one"),
     ("report/*", True, "builds a student's own report"),
     ("sample_data/*", True, "data for a machine without a network"),
-    ("grading/oracle.py", False, "the reference"),
-    ("grading/class*", False, "grades classes"),
-    ("grading/jobs.py", False, "grades classes"),
-    ("grading/gradescope*", False, "makes the autograder"),
-    ("grading/hand*out.py", False, "makes this handout"),
-    ("grading/conftest_of_handout.py", False, "moved to tests"),
-    ("grading/regions.py", False, "makes this handout"),
-    ("grading/leaks.py", False, "makes this handout"),
-    ("grading/README.md", False, "for graders"),
-    ("grading/*", True, "packs a student's work, and checks what needs no reference"),
+    *((f"grading/{name}", True, "packs a student's work") for name in PACKING),
+    *((f"grading/{name}", True, "the checks that need no reference") for name in CHECKING),
+    ("grading/*", False, "the reference; grades classes, makes this handout"),
     ("tests/grading/*", True, "the checks as tests"),
     ("tests/workers.py", True, "starts workers for the tests"),
     ("tests/test_loader.py", True, "tests what students write: the shares of the data"),

@@ -165,7 +165,12 @@ def test_the_same_sources_give_the_same_bytes_with_git_and_without(files, tmp_pa
 
 
 def test_reference_checks_answers_and_mutants_stay_out(files):
-    for secret in ("grading/oracle.py", "tests/gallery/mistakes.py", "tests/test_twin.py", ".ci/run"):
+    for secret in (
+        "grading/oracle.py",
+        "tests/gallery/mistakes.py",
+        "tests/test_twin.py",
+        ".ci/run",
+    ):
         assert not handed_out.rule_for(secret)[1]
         assert secret not in files
     for pattern in ("grading/anything.py", "tests/gallery/x.py", "shared/x", "new.py"):
