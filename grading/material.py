@@ -4,9 +4,6 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.glue import find_task
-from common.tiny import tiny_model, tiny_tokenizer
-
 WORKERS = 4
 BATCH = 4  # examples per worker, where there are four; one worker alone takes all 16
 EVAL_BATCH = 8
@@ -43,6 +40,8 @@ def build(folder):
 
     Returns, for each data set, the labels of all its rows by their token ids.
     """
+    from common.tiny import tiny_model, tiny_tokenizer
+
     import torch
     import transformers
 
@@ -72,6 +71,8 @@ def write_rows(source, target, count, tokenizer):
     """
     with source.open(newline="") as file:
         header, *rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+    from common.glue import find_task
+
     words = find_task("RTE").labels
     labels, lines = {}, ["\t".join(header)]
     for row in rows:

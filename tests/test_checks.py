@@ -1,5 +1,7 @@
 """The checks' own judgement: numbers found in a text, rows that ranks read, rates, the rubric."""
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 from common.errors import UserError
@@ -121,3 +123,10 @@ def test_a_rubric_that_is_none_is_told(text, words, tmp_path):
     (tmp_path / "rubric.yaml").write_text(text)
     with pytest.raises(UserError, match=words):
         rubric.load(tmp_path / "rubric.yaml")
+
+
+def test_the_grader_itself_loads_no_torch():
+    # Only the fork server and its children do: a container of 768 MB has no room for it twice.
+    code = "import grading.grader, sys; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False\n", done.stderr
