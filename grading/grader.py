@@ -76,9 +76,10 @@ class Task:
 
 
 class Session:
-    """What all submissions share: a folder with the model and the data."""
+    """What all submissions share: the number of workers, and a folder with model and data."""
 
     def __init__(self):
+        self.workers = material.worker_count()
         self.folder = Path(tempfile.mkdtemp(prefix="grading-"))
         self.folder.chmod(0o711)
         self.shown = self.folder / "material"
@@ -94,8 +95,8 @@ class Session:
                 Path(top).chmod(0o711)
                 folder.mkdir()
                 shutil.copy(FLAT, folder)
-                ranks = range(material.WORKERS)
-                place = (str(port), str(material.WORKERS), str(elements))
+                ranks = range(self.workers)
+                place = (str(port), str(self.workers), str(elements))
                 commands = [[FLAT.name, str(rank), *place] for rank in ranks]
                 ended = run(Run(folder, commands, Path(top) / "observed"))
                 told = (Path(top) / "observed" / "0.out").read_text()
@@ -181,8 +182,8 @@ class Submission:
 
     def run_task(self, name):
         """Run a task in every setting, until one fails; returns the Task."""
-        workers = 1 if name == "task1" else material.WORKERS
-        batch = material.BATCH * material.WORKERS // workers
+        workers = 1 if name == "task1" else self.session.workers
+        batch = material.TOTAL_BATCH // workers
         task = Task(
             *(name, workers, batch, Limits(), self.allow), material.ROWS, self.session.labels
         )
@@ -220,7 +221,7 @@ class Submission:
             ended = run(what)
             ranks = [read_rank(observed, rank) for rank in range(task.workers)]
             seen = Observation(ranks, ended, folder, read_left(folder / "output"))
-        self.isolation = ended.isolation
+        self.isolation = f"{len(ranks)} workers; {ended.isolation}"
         return Evidence(setting, seen, *self.reference(setting, seen))
 
     def command(self, task, setting, folder, rank, port):

@@ -1,11 +1,14 @@
 """What submissions are run on: a small model and data sets, built once for a grading session."""
 
+import contextlib
 import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-WORKERS = 4
-BATCH = 4  # examples per worker, where there are four; one worker alone takes all 16
+import psutil
+
+TOTAL_BATCH = 16  # examples of all workers for one update
+NEEDED = 1.2 * 2**30  # bytes of memory that four workers need, with all that grades them
 EVAL_BATCH = 8
 LENGTH = 64
 # Rows that do not fill the last batch, nor divide by the workers: as RTE's 2,490 do not.
@@ -33,6 +36,27 @@ SETTINGS = {
     "clipped": Setting("clipped", "short", 1, 0.1, learning_rate=0.5),
     "adamw": Setting("adamw", "long", 3, 1.0, pause=3.0),
 }
+
+
+def worker_count():
+    """How many workers a distributed run has: 4, or 2 where there is little memory."""
+    return 4 if memory_limit() >= NEEDED else 2
+
+
+def memory_limit():
+    """The bytes of memory that this process may use: the machine's, or its container's."""
+    found = [psutil.virtual_memory().total]
+    groups = ["/"]
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        groups += [line.split(":")[2] for line in lines if line.split(":")[1] in ("", "memory")]
+    for group in groups:
+        for file in ("memory.max", "memory/memory.limit_in_bytes"):
+            first, _, name = file.rpartition("/")
+            with contextlib.suppress(OSError, ValueError):
+                path = Path("/sys/fs/cgroup", first, group.lstrip("/"), name)
+                found.append(int(path.read_text()))
+    return min(found)
 
 
 def build(folder):

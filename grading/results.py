@@ -44,8 +44,8 @@ class Result:
 class Report:
     """All results of one submission, in the rubric's order; `seconds` is what grading took.
 
-    `isolation` says what the submission was kept from; `sync_ratio` is task -> seconds of
-    its synchronisation over seconds of one flat all_reduce of the same bytes, where measured.
+    `isolation` says how many workers it ran on, and what it was kept from; `sync_ratio` is task ->
+    seconds of its synchronisation over those of one flat all_reduce of the same bytes.
     `measured` is check -> how far off it was at most, where that is a number.
     """
 
