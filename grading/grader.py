@@ -1,5 +1,6 @@
 """Grades one submission: runs it, replays what it read, and makes every check of the rubric."""
 
+import importlib
 import importlib.util
 import re
 import shlex
@@ -84,7 +85,7 @@ class Session:
         self.folder.chmod(0o711)
         self.shown = self.folder / "material"
         self.shown.mkdir()
-        self.labels = in_process(material.build, self.shown)
+        self.labels = in_process("grading.material", "build", self.shown)
         self.flat = {}  # elements -> seconds
 
     def flat_all_reduce(self, elements):
@@ -275,8 +276,6 @@ class Submission:
             return None, "the model is not called with input_ids, so its rows could not be seen"
         if any(rank.broken for rank in ranks):
             return None, "the record of what it did is broken"
-        from grading import oracle  # torch is loaded in the fork server alone
-
         try:
             rows = rows_read(seen, steps, self.session.labels[setting.rows])
         except ValueError as error:
@@ -284,7 +283,7 @@ class Submission:
         rates = [one.rate for one in ranks[0].steps[:steps]]
         old = ranks[0].steps[0].optimizer.startswith(("transformers.", "pytorch_transformers."))
         rest = (setting.max_grad_norm, setting.learning_rate, rates, old)
-        return in_process(oracle.replay, self.session.shown / "model", rows, *rest), ""
+        return in_process("grading.oracle", "replay", self.session.shown / "model", rows, *rest), ""
 
 
 def status_text(status):
@@ -327,10 +326,10 @@ def read_left(folder):
     return "\n".join(texts)
 
 
-def in_process(function, *arguments):
-    """What `function` returns in a process of its own, where torch is loaded already."""
+def in_process(module, function, *arguments):
+    """What a module's function returns in a process where torch is loaded; here it is not."""
     ours, theirs = FORKS.Pipe(duplex=False)
-    process = FORKS.Process(target=answer, args=(theirs, function, *arguments), daemon=True)
+    process = FORKS.Process(target=answer, args=(theirs, module, function, *arguments), daemon=True)
     process.start()
     theirs.close()
     try:
@@ -339,14 +338,14 @@ def in_process(function, *arguments):
         value, error = None, f"it ended without a word (exit code {process.exitcode})"
     process.join()
     if error:
-        raise RuntimeError(f"{function.__module__}.{function.__name__}: {error}")
+        raise RuntimeError(f"{module}.{function}: {error}")
     return value
 
 
-def answer(talk, function, *arguments):
-    """Send what `function` returns, or what it raises."""
+def answer(talk, module, function, *arguments):
+    """Send what the function returns, or what it raises."""
     try:
-        talk.send((function(*arguments), ""))
+        talk.send((getattr(importlib.import_module(module), function)(*arguments), ""))
     except Exception as error:
         with suppress(OSError):
             talk.send((None, f"{type(error).__name__}: {error}"))
