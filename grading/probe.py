@@ -124,6 +124,7 @@ class Probe:
         """Tell the gradients as they stand just before the update."""
         if self.model is None:
             return
+        now = time.perf_counter()
         self.tell_weights("weights")
         gradients = [p.grad for p in self.named.values()]
         zero = np.zeros_like(sketch(torch.zeros(1)))
@@ -132,7 +133,7 @@ class Probe:
             gradients=pack(np.stack([zero if g is None else sketch(g) for g in gradients])),
             rate=max(float(group["lr"]) for group in optimizer.param_groups),
             optimizer=type(optimizer).__module__,
-            seconds=time.perf_counter(),
+            seconds=now,
         )
         if self.learning_rate is not None:
             held = [p for group in optimizer.param_groups for p in group["params"]]
