@@ -127,7 +127,7 @@ def grade(path, tasks=None, mapping=None, on_result=None, settings=None, session
             f"{path}: there is no such folder; unpack an archive first, or grade it "
             "with `python -m grading grade` in a folder of submissions"
         )
-    commands = read_mapping(Path(mapping) if mapping else path / "grading.yaml")
+    commands = commands_of(path, mapping)
     report = Report(path.name)
     with ExitStack() as stack:
         session = session or stack.enter_context(Session())
@@ -297,8 +297,15 @@ def neighbours(path):
     return () if len(parent.parts) <= 2 and parent.name in SYSTEM else (parent,)
 
 
-def read_mapping(file):
-    """A grading.yaml as a dict, {} if there is none; UserError for one that is no mapping."""
+def commands_of(path, mapping=None):
+    """Task -> its script and arguments, where a submission's are not the handout's.
+
+    They are those of the file `mapping`, or else of the submission's own grading.yaml, if it has
+    one. Raises UserError for a file that is not there, or is no mapping.
+    """
+    file = Path(mapping) if mapping else path / "grading.yaml"
+    if mapping and not file.is_file():
+        raise UserError(f"--mapping {mapping}: there is no such file")
     if not file.is_file() or file.is_symlink():
         return {}
     try:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from grading.grader import Session, Submission, read_mapping
+from common.errors import UserError
+from grading.grader import Session, Submission, commands_of
 from grading.results import PASSED
 
 import pytest
@@ -30,8 +31,10 @@ def submission(request):
     path = Path(request.config.getoption("--submission", str(OURS)))
     if not path.is_dir():
         pytest.exit(f"--submission {path}: there is no such folder", returncode=2)
-    mapping = request.config.getoption("--mapping", None)
-    commands = read_mapping(Path(mapping) if mapping else path / "grading.yaml")
+    try:
+        commands = commands_of(path, request.config.getoption("--mapping", None))
+    except UserError as error:
+        pytest.exit(str(error), returncode=2)
     with Session() as session:
         yield Submission(path, commands, session)
 
