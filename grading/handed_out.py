@@ -15,7 +15,15 @@ PACKING = (
 )
 CHECKING = (
     *("probe.py", "worker.py", "preload.py", "sandbox.py", "isolation.py", "sketch.py"),
-    *("material.py", "observation.py", "evidence.py", "ending.py", "diagnosis.py", "handbook.py"),
+    *(
+        "material.py",
+        "observation.py",
+        "reader.py",
+        "evidence.py",
+        "ending.py",
+        "diagnosis.py",
+        "handbook.py",
+    ),
     *("checks/*.py", "rubric.py", "rubric.yaml", "tolerances.py", "tolerances.json"),
     *("grader.py", "results.py", "flat_all_reduce.py"),
 )

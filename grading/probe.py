@@ -1,7 +1,7 @@
 """Told from inside a worker, as it happens: its rows, losses, gradients, weights, collectives.
 
 The submission is not edited: torch's own hooks are used, and the dispatcher's for collectives, so
-that DistributedDataParallel's show too. A line of JSON per event, for grading/observation.py.
+that DistributedDataParallel's show too. A line of JSON per event, for grading/reader.py.
 """
 
 import contextlib

@@ -1,9 +1,10 @@
 """The handout under the grader: filled in it passes; what is blank fails just its own checks."""
 
-from grading.grader import Session, grade
+from grading.grader import grade
 from grading.handout import KIT, fill, handout, write_folder
 from grading.regions import TASKS
 from grading.results import FAILED, NOT_RUN, PASSED
+from grading.session import Session
 
 import pytest
 

@@ -6,7 +6,8 @@ import socket
 import sys
 
 from grading.ending import explain_end
-from grading.observation import Observation, read_rank
+from grading.observation import Observation
+from grading.reader import read_rank
 from grading.sandbox import Limits, Run, run
 
 import psutil

@@ -9,8 +9,8 @@ import sys
 import time
 
 from grading import tolerances
-from grading.grader import Session
 from grading.results import FAILED
+from grading.session import Session
 
 from .right import RIGHT
 from .score import can_run, score

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 from common.errors import UserError
-from grading.grader import Session, Submission, commands_of
+from grading.commands import commands_of
+from grading.grader import Submission
 from grading.results import PASSED
+from grading.session import Session
 
 import pytest
 
