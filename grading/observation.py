@@ -17,6 +17,7 @@ class Forward:
     training: bool
     loss: float | None
     predictions: np.ndarray | None
+    entered: float = 0.0  # on the clock, when it began
 
 
 @dataclass

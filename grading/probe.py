@@ -46,7 +46,7 @@ class Probe:
         self.file, self.root, self.pause = file, root + os.sep, pause
         self.learning_rate = learning_rate
         self.model, self.saved, self.known = None, [], None
-        self.parts, self.backwards = set(), 0
+        self.parts, self.backwards, self.entered = set(), 0, 0.0
         self.kept = []  # registrations, which end when they are collected
 
     def install(self):
@@ -65,6 +65,8 @@ class Probe:
 
     def before_forward(self, module, _):
         """Notice the first module with parameters that is called: it is the model."""
+        if module is self.model:
+            self.entered = time.perf_counter()
         if id(module) in self.parts or next(module.parameters(), None) is None:
             return
         wrapped = isinstance(module, DistributedDataParallel)
@@ -79,6 +81,7 @@ class Probe:
             sizes=[p.numel() for p in self.named.values()],
         )
         self.tell_weights("weights")
+        self.entered = time.perf_counter()
         if first and self.pause:
             time.sleep(self.pause)
 
@@ -104,6 +107,7 @@ class Probe:
         self.tell(
             "forward",
             grad=torch.is_grad_enabled(),
+            entered=self.entered,
             training=module.training,
             rows=rows,
             loss=loss.item() if isinstance(loss, torch.Tensor) and loss.numel() == 1 else None,

@@ -80,11 +80,11 @@ class Reader:
         self.current, self.sums = unpack(weights), checksums
         self.rank.steps[-1].after, self.rank.steps[-1].sums = self.current, checksums
 
-    def forward(self, grad, training, rows, loss, logits):
+    def forward(self, grad, entered, training, rows, loss, logits):
         arrays = {name: unpack(packed) for name, packed in rows.items()}
         trimmed, masked = trim(arrays)
         predictions = None if logits is None else unpack(logits).argmax(axis=-1)
-        one = Forward(trimmed, masked, training, loss, predictions)
+        one = Forward(trimmed, masked, training, loss, predictions, entered)
         if grad:
             if self.rank.steps and not self.done and not self.forwards:
                 self.rank.steps[-1].late, self.collectives = self.collectives, []

@@ -16,7 +16,7 @@ import psutil
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["grading.preload"])
 STACK_SIGNAL = signal.SIGUSR2  # a worker that gets it writes its stacks
-IDLE = 0.05  # of a core: a worker that uses less (for signs of life) does nothing
+IDLE = 0.02  # of a core: a worker that uses less (for signs of life) does nothing
 BEAT = 0.1  # seconds between looks at the workers
 
 

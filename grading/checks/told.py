@@ -70,9 +70,12 @@ def timing(task):
     clock = [step.seconds for step in rank.steps]
     if len(clock) < 41:
         return unknown(f"only {len(clock)} iterations were seen")
-    evaluated = {one.after for one in rank.evaluations}
-    pairs = enumerate(pairwise(clock), 1)
-    typical = mean(after - before for step, (before, after) in pairs if step not in evaluated)
+    evaluated = {one.after for one in rank.evaluations}  # what follows begins when it is over
+    begins = [
+        after.forwards[0].entered if number in evaluated and after.forwards else before.seconds
+        for number, (before, after) in enumerate(pairwise(rank.steps), 1)
+    ]
+    typical = mean(end - begin for begin, end in zip(begins, clock[1:], strict=True))
     extra = pause / len(clock)  # what the first iteration adds to the mean, if it is counted
     found = [
         seconds

@@ -6,7 +6,7 @@ Exits 1 if a wrong submission is not caught for its reason, or a right one is.
 import argparse
 import json
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
 
 from grading import tolerances
 from grading.results import FAILED
@@ -22,21 +22,21 @@ MEASURES = ("loss", "gradients", "clipping", "identical", "parameters")
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.gallery", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these submissions")
+    parser.add_argument("--jobs", type=int, default=1, help="submissions at once (default: 1)")
     parser.add_argument("--measure", action="store_true", help="write grading/tolerances.json")
     args = parser.parse_args()
     chosen = [v for v in (*WRONG, *RIGHT) if not args.names or v.name in args.names]
     unknown = set(args.names) - {v.name for v in chosen}
     if unknown:
         sys.exit(f"there is no {', '.join(sorted(unknown))} in the gallery")
+    runnable = [variant for variant in chosen if can_run(variant)]
+    for variant in set(chosen) - set(runnable):
+        print(f"not installed: {variant.needs}, so {variant.name} is left out")
     scores = []
-    with Session() as session:
-        for variant in chosen:
-            if not can_run(variant):
-                print(f"not installed: {variant.needs}, so {variant.name} is left out")
-                continue
-            start = time.monotonic()
-            scores.append(score(variant, session))
-            print_score(scores[-1], time.monotonic() - start)
+    with Session() as session, ThreadPoolExecutor(args.jobs) as pool:
+        for one in pool.map(lambda variant: score(variant, session), runnable):
+            scores.append(one)
+            print_score(one)
     good = [s for s in scores if not s.problem]
     for kind, word in (
         (True, "wrong submissions caught, each with its cause"),
@@ -49,13 +49,15 @@ def main():
     return len(good) < len(scores)
 
 
-def print_score(one, seconds):
+def print_score(one):
     """A line for a variant, and what is wrong with its verdict."""
     said = "; ".join(
         f"{r.check.partition('/')[2]} ({r.cause})" for r in one.report.results if r.cause
     )
     mark = "ok  " if not one.problem else "BAD "
-    print(f"{mark}{one.variant.name} ({one.variant.task}, {seconds:.0f} s): {said or 'passed'}")
+    print(
+        f"{mark}{one.variant.name} ({one.variant.task}, {one.report.seconds:.0f} s): {said or 'passed'}"
+    )
     if one.problem:
         print("    " + one.problem.replace("\n", "\n    "))
     sys.stdout.flush()
