@@ -7,7 +7,7 @@ help:
 	@echo "make demo   all tasks on four workers here, side by side (sets up first)"
 	@echo "make test   the tests (sets up first)"
 	@echo "make slow   the tests that take longer"
-	@echo "make gallery  the grading kit's own test: wrong and right submissions (20 minutes)"
+	@echo "make gallery  the grading kit's own test: wrong and right submissions (a quarter of an hour)"
 	@echo "make setup  only the environment in .venv"
 	@echo "make lint   ruff's checks"
 	@echo "make bench  the measurements in README.md, on real data: GLUE_DIR=folder-of-RTE"
@@ -29,7 +29,7 @@ slow: setup
 	@$(PYTEST) slow
 
 gallery: setup
-	@echo "gallery: grading wrong and right submissions (20 minutes)"
+	@echo "gallery: grading wrong and right submissions (a quarter of an hour)"
 	@$(PY) -m tests.gallery --jobs 2
 
 lint: setup
