@@ -54,10 +54,9 @@ def print_score(one):
     said = "; ".join(
         f"{r.check.partition('/')[2]} ({r.cause})" for r in one.report.results if r.cause
     )
-    mark = "ok  " if not one.problem else "BAD "
-    print(
-        f"{mark}{one.variant.name} ({one.variant.task}, {one.report.seconds:.0f} s): {said or 'passed'}"
-    )
+    mark = "ok " if not one.problem else "BAD"
+    where = f"{one.variant.task}, {one.report.seconds:.0f} s"
+    print(f"{mark} {one.variant.name} ({where}): {said or 'passed'}")
     if one.problem:
         print("    " + one.problem.replace("\n", "\n    "))
     sys.stdout.flush()
