@@ -29,7 +29,7 @@ class Limits:
     grace: float = 8.0  # after one worker has failed, for the others to say what they saw
     memory: int = 3 * 2**30
     file: int = 256 * 2**20
-    processes: int = 128
+    processes: int = 512  # and threads, of all its workers
 
 
 @dataclass
