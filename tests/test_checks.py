@@ -8,7 +8,7 @@ from common.errors import UserError
 from grading import rubric
 from grading.checks import CHECKS
 from grading.checks.data import batch, data, shuffle
-from grading.checks.told import in_order
+from grading.checks.told import in_order, sources
 from grading.checks.values import explain_rates
 from grading.evidence import comparable
 from grading.results import FAILED, PASSED
@@ -130,3 +130,14 @@ def test_the_grader_itself_loads_no_torch():
     code = "import grading.grader, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "False\n", done.stderr
+
+
+def test_a_log_line_behind_a_progress_bar_is_read_and_the_bar_is_not():
+    rank = SimpleNamespace(
+        out="", err="\r 20%|##  | 1/5 [00:00<00:00, loss=0.5121]INFO loss 0.6931\n"
+    )
+    seen = SimpleNamespace(left="")
+    task = SimpleNamespace(runs={"adamw": SimpleNamespace(ranks=[rank], seen=seen)})
+    text = sources(task, "adamw")[1]
+    assert in_order([0.6931], text) == 1
+    assert in_order([0.5121], text) == 0

@@ -11,7 +11,7 @@ from grading.diagnosis import Cause
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 TIMES = re.compile(r"mean|average|avg|per.?(?:iter|step|batch)", re.I)
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-BAR = re.compile(r"\d+%\|")
+BAR = re.compile(r"\d+%\|[^\r\n]*?\]")  # tqdm's; a log's line may follow it
 
 
 def numbers(text):
@@ -36,8 +36,7 @@ def sources(task, setting):
     """The texts in which rank 0, or its files, may have told something; no progress bars."""
     evidence = task.runs[setting]
     texts = (evidence.ranks[0].out, evidence.ranks[0].err, evidence.seen.left)
-    lines = ([line for line in text.splitlines() if not BAR.search(line)] for text in texts)
-    return ["\n".join(of_text) for of_text in lines]
+    return [BAR.sub("\n", text) for text in texts]
 
 
 def printed(task):
