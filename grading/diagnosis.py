@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from grading.observation import BOOKKEEPING
+
 import numpy as np
 
 CLOSE = 0.02  # a fit is believed if this share of the gradients, or less, stays unexplained
@@ -220,7 +222,7 @@ def by_rounding(evidence, step, fits):
     if not all(rest < CLOSE and alike(c, np.full(size, scale)) for c, rest in fits):
         return None
     moved = evidence.ranks[0].steps[step].collectives
-    kinds = sorted({c["dtype"] for c in moved if c["elements"] > 64} - {"float32"})
+    kinds = sorted({c["dtype"] for c in moved if c["elements"] > BOOKKEEPING} - {"float32"})
     return Cause(
         "rounded",
         "your gradients are the reference's, rounded: "

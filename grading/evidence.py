@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from grading.observation import Observation, batch_of, place
+from grading.observation import BOOKKEEPING, Observation, batch_of, place
 
 import numpy as np
 
 COMPARED = 15  # steps: an epoch of either data set, and one more
-BOOKKEEPING = 64  # elements: a collective of no more is about losses or counts, not gradients
 
 
 @dataclass

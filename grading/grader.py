@@ -62,10 +62,10 @@ class Task:
         return self.labels[material.SETTINGS[setting].rows]
 
 
-def grade(path, tasks=None, mapping=None, on_result=None, settings=None, session=None):
+def grade(path, tasks=None, mapping=None, on_result=None, session=None):
     """The Report of the submission in the folder `path`.
 
-    `tasks` and `settings` (names) are all, if not given; `mapping` is a file like a submission's
+    `tasks` are all, if not given; `mapping` is a file like a submission's
     own grading.yaml, which it replaces. `on_result(result, report)` is called after every check.
     Raises UserError for a folder or mapping that cannot be used.
     """
@@ -80,7 +80,7 @@ def grade(path, tasks=None, mapping=None, on_result=None, settings=None, session
     report = Report(path.name)
     with ExitStack() as stack:
         session = session or stack.enter_context(Session())
-        grading = Submission(path, commands, session, settings)
+        grading = Submission(path, commands, session)
         for check in checks:
             result = grading.check(check)
             report.results.append(result)
@@ -95,9 +95,9 @@ def grade(path, tasks=None, mapping=None, on_result=None, settings=None, session
 class Submission:
     """A submission being graded: its tasks' runs are made when the first check asks for them."""
 
-    def __init__(self, path, commands, session, settings=None):
+    def __init__(self, path, commands, session):
         self.path, self.commands, self.session = path, commands, session
-        self.settings, self.tasks, self.status = settings or list(material.SETTINGS), {}, {}
+        self.tasks, self.status = {}, {}
         self.isolation, self.sync_ratio, self.measured = "", {}, {}
         self.allow = tolerances.load()
 
@@ -137,7 +137,7 @@ class Submission:
         task = Task(
             *(name, workers, batch, Limits(), self.allow), material.ROWS, self.session.labels
         )
-        settings = ["plain"] if name == "task4" else self.settings
+        settings = ["plain"] if name == "task4" else list(material.SETTINGS)
         for setting in settings:
             evidence = self.run_setting(task, material.SETTINGS[setting])
             task.runs[setting] = evidence

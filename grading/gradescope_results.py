@@ -6,11 +6,10 @@ import time
 from pathlib import Path
 
 from grading.output import for_markdown, write_whole
-from grading.results import PASSED
+from grading.results import PASSED, VISIBILITIES
 
 NOT_YET = "not run yet: the autograder was stopped before"
 OURS = "The autograder itself failed, and your work is not graded: ask your instructor."
-VISIBILITIES = ("visible", "hidden", "after_due_date", "after_published")
 RANKED = {"task2a": "2(a)", "task2b": "2(b)"}
 
 

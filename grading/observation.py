@@ -7,6 +7,8 @@ from grading.sandbox import Ended
 
 import numpy as np
 
+BOOKKEEPING = 64  # elements: a collective of no more is about losses or counts, not gradients
+
 
 @dataclass
 class Forward:
@@ -29,7 +31,6 @@ class Step:
     gradients: np.ndarray
     rate: float  # the largest learning rate of its parameter groups
     optimizer: str  # the module that its class is from
-    before: np.ndarray | None
     after: np.ndarray | None = None
     sums: list = field(default_factory=list)  # the new weights' checksums
     collectives: list = field(default_factory=list)  # from its first pass to its update

@@ -106,7 +106,7 @@ class Reader:
         self.ended = seconds
 
     def step(self, gradients, rate, optimizer, seconds):
-        one = Step(self.done, self.values, unpack(gradients), rate, optimizer, self.current)
+        one = Step(self.done, self.values, unpack(gradients), rate, optimizer)
         one.after, one.sums = self.current, self.sums  # unless it is told otherwise
         one.collectives, one.seconds = self.collectives, seconds
         one.waited, one.shifted = seconds - self.ended, self.shifted

@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, dataclass, field
 
 PASSED, FAILED, NOT_RUN, UNKNOWN = "passed", "failed", "not run", "could not be checked"
+VISIBILITIES = ("visible", "hidden", "after_due_date", "after_published")  # to Gradescope
 
 
 @dataclass(frozen=True)

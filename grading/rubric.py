@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import UserError
+from grading.results import VISIBILITIES
 
 import yaml
 
 FILE = Path(__file__).with_name("rubric.yaml")
-VISIBILITIES = ("visible", "hidden", "after_due_date", "after_published")
 
 
 class Check(NamedTuple):

@@ -55,8 +55,8 @@ class Run:
 class Ended:
     """How a run ended: an exit code by rank (minus the signal's number), None for one that hung.
 
-    `reason` is "" or why all were killed: "time", "idle", "memory" or "interrupted"; `first` is
-    the rank that failed first, or None; `stacks` are the workers' stacks at that moment.
+    `reason` is "" or why all were killed: "time", "idle", "memory", "grace" or "interrupted";
+    `first` is the rank that failed first, or None; `stacks` are the workers' stacks at that moment.
     """
 
     codes: list

@@ -20,7 +20,7 @@ from grading.results import FAILED, NOT_RUN, PASSED, UNKNOWN, Report, Result
 
 import psutil
 import pytest
-from workers import marked
+from workers import ending, marked
 
 ROOT = Path(__file__).parents[1]
 DEADLINE = 60  # seconds
@@ -30,7 +30,7 @@ HOSTILE = (
 )
 
 
-def stand_in(path, tasks=None, mapping=None, on_result=None, settings=None):  # noqa: ARG001
+def stand_in(path, tasks=None, mapping=None, on_result=None):  # noqa: ARG001
     """A grader for these tests: it does what the first word in task1/run_glue.py says."""
     text = (path / "task1" / "run_glue.py").read_text()
     report = Report(submission="not its name", seconds=1.0)
@@ -280,16 +280,6 @@ if __name__ == "__main__":
 def heed_ctrl_c():
     """In a new process: Ctrl-C counts, even where whoever runs these tests ignores it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-@contextlib.contextmanager
-def ending(process):
-    """A process that is over when the block is."""
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 def names_below(process):

@@ -37,7 +37,7 @@ def evidence_of(make, forwards=1, late=(), steps=2, after=None, most=1e6):
             kept = make(local[step], rank, kept)
             passes = [Forward([], True, True, 0.5, None)] * forwards
             weights = [rank if after is None else after]
-            one.steps.append(Step(passes, [], kept, 0.1, "", None, None, weights, [], list(late)))
+            one.steps.append(Step(passes, [], kept, 0.1, "", None, weights, [], list(late)))
         ranks.append(one)
     reference = {
         "names": NAMES,

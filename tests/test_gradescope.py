@@ -1,6 +1,5 @@
 """The autograder: its archive, and what results.json says whatever a submission does."""
 
-import contextlib
 import json
 import os
 import signal
@@ -21,6 +20,7 @@ from grading.results import FAILED, PASSED, Report, Result
 
 import pytest
 from markdown_it import MarkdownIt
+from workers import ending
 
 DEADLINE = 60  # seconds
 HOSTILE = (
@@ -47,7 +47,7 @@ CHECKS = [
 ]
 
 
-def stand_in(path, tasks=None, mapping=None, on_result=None, settings=None):  # noqa: ARG001
+def stand_in(path, tasks=None, mapping=None, on_result=None):  # noqa: ARG001
     """A grader for these tests: it does what the words in task1/run_glue.py say."""
     words = (path / "task1" / "run_glue.py").read_text().split()
     report = Report("x", isolation="none", sync_ratio={"task2a": 2.411, "task2b": float("nan")})
@@ -129,16 +129,6 @@ def test_no_words_of_a_submission_are_markup(root):
         assert not set("\0\x1b\u202e") & set(test["output"])
         assert "# Passed" in test["output"]
         assert HOSTILE not in test["name"]
-
-
-@contextlib.contextmanager
-def ending(process):
-    """A process that is over when the block is."""
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_results_are_written_after_every_check(root):

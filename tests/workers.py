@@ -50,6 +50,16 @@ def marked(name, value):
     return found
 
 
+@contextlib.contextmanager
+def ending(process):
+    """A subprocess that is over when the block is."""
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
 class Crew:
     """The workers that a test starts, with one port and one output folder; leaving it ends them."""
 

@@ -3,6 +3,7 @@
 from grading.checks.outcome import failed, passed, unknown
 from grading.diagnosis import Cause, ranks_text
 from grading.ending import explain_end
+from grading.observation import BOOKKEEPING
 
 
 def runs(task):
@@ -55,7 +56,7 @@ def collectives(task):
 
 def source(step):
     """Where the first collective of gradients' size was called."""
-    lines = [c["where"] for c in step.collectives if c["elements"] > 64 and c["where"]]
+    lines = [c["where"] for c in step.collectives if c["elements"] > BOOKKEEPING and c["where"]]
     return f", {lines[0]}" if lines else ""
 
 
@@ -85,7 +86,7 @@ def by_wrapper(rank, _, total, step):
     expected = "DistributedDataParallel, and nothing by hand"
     if not rank.ddp:
         return expected, "the model is not wrapped in DistributedDataParallel"
-    by_hand = [c for c in step.collectives if c["elements"] > 64 and not c["backward"]]
+    by_hand = [c for c in step.collectives if c["elements"] > BOOKKEEPING and not c["backward"]]
     by_hand = [c for c in by_hand if c["op"] != "broadcast"]  # of the weights, by the wrapper
     if sum(c["elements"] for c in by_hand) > total / 2:
         return expected, f"gradients are synchronised by hand as well ({by_hand[0]['op']})"

@@ -7,6 +7,7 @@ from statistics import mean
 
 from grading.checks.outcome import failed, passed, unknown
 from grading.diagnosis import Cause
+from grading.observation import BOOKKEEPING
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 TIMES = re.compile(r"mean|average|avg|per.?(?:iter|step|batch)", re.I)
@@ -170,7 +171,7 @@ def traffic(task):
     """Task 4 tells the bytes of an iteration as they were seen."""
     evidence = task.runs["plain"]
     step = evidence.ranks[0].steps[min(2, evidence.seen.steps - 1)]
-    handed = sum(c["bytes"] for c in step.collectives if c["elements"] > 64)
+    handed = sum(c["bytes"] for c in step.collectives if c["elements"] > BOOKKEEPING)
     size = task.workers
     seen = {
         "handed": handed,
