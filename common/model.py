@@ -53,7 +53,7 @@ def load_model(args, task, world):
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = args.dropout
-    model.to(world.device)
+    model.to(world.device).train()  # from_pretrained returns it in evaluation mode: no dropout
     if args.fp16:
         check_bfloat16(world.device)
         model.forward = torch.autocast(world.device.type, torch.bfloat16)(model.forward)

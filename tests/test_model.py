@@ -104,6 +104,13 @@ def test_dropout_0_leaves_nothing_to_chance(load, checkpoint, name):
     assert not logits(load(name)[0], 1).equal(logits(load(name)[0], 2))
 
 
+@pytest.mark.parametrize("name", ["tiny", "checkpoint"])
+def test_a_model_is_in_training_mode_from_its_first_step_on(load, checkpoint, name):
+    """`from_pretrained` returns a model in evaluation mode, in which dropout does nothing."""
+    model, _ = load("tiny" if name == "tiny" else checkpoint, "--dropout", "0.3")
+    assert all(module.training for module in model.modules())
+
+
 def test_dropout_is_the_checkpoints_unless_given(load):
     def rates(*more):
         modules = load("tiny", *more)[0].modules()

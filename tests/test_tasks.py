@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from cluster.launch import launch
+from common.tiny import tiny_model, tiny_tokenizer
 
 import pytest
 import torch
@@ -98,6 +99,30 @@ def test_the_losses_are_those_of_one_worker_with_all_the_data(run, script, worke
     assert largest_difference(ours, alone, FULL) < 1e-5
 
 
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """The flag that names a pretrained BERT in a folder: it has no classifier yet."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    tiny_model(2).bert.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return f"--model_name_or_path {folder}"
+
+
+@pytest.mark.parametrize("script", DISTRIBUTED)
+def test_the_losses_from_a_checkpoint_are_those_of_one_worker_too(run, checkpoint, script):
+    ours, alone = run(script, 2, more=checkpoint), run("task1", more=checkpoint)
+    assert largest_difference(ours, alone, FULL) < 1e-5
+    assert losses(alone) != losses(run("task1"))
+
+
+def test_a_checkpoints_dropout_acts_from_the_first_step_on(run, checkpoint):
+    """Not only after the first evaluation, which turns it on again."""
+    without = run("task1", more=checkpoint)
+    dropped = run("task1", more=f"{checkpoint} --dropout 0.3")
+    differences = [abs(a - b) for a, b in zip(losses(without), losses(dropped), strict=True)]
+    assert min(differences[:FULL]) > 1e-6
+
+
 @pytest.mark.parametrize("workers", [2, 4])
 @pytest.mark.parametrize("script", DISTRIBUTED[1:])
 def test_the_strategies_agree_in_every_step_and_in_the_end(run, script, workers):
@@ -109,8 +134,6 @@ def test_the_strategies_agree_in_every_step_and_in_the_end(run, script, workers)
 
 
 def test_training_moves_the_weights_further_than_the_strategies_differ(run):
-    from common.tiny import tiny_model
-
     before = torch.cat([p.detach().flatten() for p in tiny_model(2).parameters()])
     assert (weights(run("task1")) - before).abs().max() > 1e-3
 
