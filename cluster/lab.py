@@ -18,8 +18,8 @@ from pathlib import Path
 from cluster import lab_network, netlab
 from cluster.launch import launch, threads_each
 from common.errors import UserError
-from common.record import write_whole
-from common.traffic import expected_bytes, sample
+from common.files import write_whole
+from common.record.traffic import expected_bytes, sample
 
 POLL = 0.01  # seconds between two looks at the steps done
 COLLECTIVES = {
@@ -168,7 +168,7 @@ def expected(facts, rank):
     """(sent, received) of a rank in an iteration, in bytes; None for what we do not know."""
     if not facts:
         return None
-    method = facts["arguments"].get("method") or facts["strategy"].removeprefix("task")
+    method = facts["arguments"].get("method") or facts["task"].removeprefix("task")
     size = facts["gradient_bytes"]
     if facts["arguments"].get("gradient_dtype") == "bfloat16":
         size //= 2

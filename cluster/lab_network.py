@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 
 from common.errors import UserError
+from common.units import bits_per_second
 
 import psutil
 
@@ -146,20 +147,8 @@ def build(rates, latency=None):
 
 def counters(nodes):
     """(bytes sent, bytes received) of every node so far, as the other ends of their links count."""
-    links = psutil.net_io_counters(pernic=True, nowrap=False)  # as in common.traffic
+    links = psutil.net_io_counters(pernic=True, nowrap=False)  # as in common.record.traffic
     return [(links[node.port].bytes_recv, links[node.port].bytes_sent) for node in nodes]
-
-
-def bits_per_second(rate):
-    """1gbit -> 1_000_000_000; raises UserError for what tc would not take."""
-    units = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
-    number, unit = rate[:-4], rate[-4:].lower()
-    try:
-        bits = float(number) * units[unit]
-        assert bits >= 10**5
-    except (ValueError, KeyError, AssertionError):
-        raise UserError(f"rate {rate!r}: write it as 100mbit or 1gbit (at least 100kbit)") from None
-    return int(bits)
 
 
 def ip(*arguments):

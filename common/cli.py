@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import launchers
+from common.data.glue import find_glue_task
 from common.errors import UserError
-from common.glue import find_task
+from common.workers import launchers
 
 
 class Flag(NamedTuple):
@@ -191,7 +191,7 @@ def task_problems(args):
     if args.task_name is None:
         return []
     try:
-        task = find_task(args.task_name)
+        task = find_glue_task(args.task_name)
     except UserError as problem:
         return [str(problem)]
     if not task.dev_splits:

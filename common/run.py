@@ -17,7 +17,7 @@ def run(main, script, flags=()):
     world, code = None, 1
     try:
         from common import cli  # here, as these take seconds: Ctrl-C may come before they end
-        from common import world as workers
+        from common.workers import world as workers
 
         args = cli.parse_args(script, flags)
         world = workers.join(args)
@@ -31,17 +31,17 @@ def run(main, script, flags=()):
         code, reason = 130, "interrupted (Ctrl-C)"
         print(reason, file=sys.stderr)
     except Exception as error:
-        from common import watch
+        from common.workers import heartbeat
 
         todo = unfinished(error)
         reason = todo or traceback.format_exception_only(error)[-1].strip()
         if todo:
             below_progress_bar = "\n" if world and world.rank == 0 else ""
             print(f"{below_progress_bar}{todo}", file=sys.stderr)
-        elif not watch.is_loss_of_peer(error):
+        elif not heartbeat.is_loss_of_peer(error):
             traceback.print_exc()
         elif world:
-            world.watch.give_up(watch.stack_of(error))
+            world.watch.give_up(heartbeat.stack_of(error))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the farewell short
     if world:
         world.watch.leave("failed", reason)

@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 from common.errors import UserError
-from grading import material
+from grading import inputs
 
 import yaml
 
@@ -58,9 +58,9 @@ def command_of(own, task, setting, shown, folder, rank, port):
         "task_name": "RTE",
         "data_dir": shown / setting.rows,
         "output_dir": folder / "output",
-        "max_seq_length": material.LENGTH,
+        "max_seq_length": inputs.LENGTH,
         "batch": task.batch,
-        "eval_batch": material.EVAL_BATCH,
+        "eval_batch": inputs.EVAL_BATCH,
         "learning_rate": RATE,
         "epochs": setting.epochs,
         "max_grad_norm": setting.max_grad_norm,

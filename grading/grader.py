@@ -12,17 +12,18 @@ from statistics import median
 
 from cluster.launch import free_port
 from common.errors import UserError
-from grading import material, rubric, tolerances
+from grading import inputs, rubric
 from grading.checks import CHECKS
+from grading.checks.evidence import Evidence, comparable, rows_read
+from grading.checks.observation import Observation
+from grading.checks.reader import read_left, read_rank
 from grading.commands import RATE, command_of, commands_of
-from grading.diagnosis import Cause
-from grading.evidence import Evidence, comparable, rows_read
-from grading.handbook import SECTIONS
-from grading.observation import Observation
-from grading.reader import read_left, read_rank
-from grading.results import FAILED, NOT_RUN, PASSED, UNKNOWN, Report, Result
-from grading.sandbox import Limits, Run, run
-from grading.session import Session, in_process
+from grading.plan import Limits, Run
+from grading.results import FAILED, NOT_RUN, PASSED, UNKNOWN, Cause, Report, Result
+from grading.rubric import SECTIONS
+from grading.sandbox.remote import in_process
+from grading.sandbox.sandbox import run
+from grading.sandbox.session import Session
 
 SYNCHRONISED = ("task2a", "task2b")  # by hand, between the backward pass and the update
 STRATEGIES = {"task4": "task2b"}
@@ -55,11 +56,11 @@ class Task:
 
     def rows(self, setting, split="train"):
         """How many rows a setting's training or dev set has."""
-        return self.counts[material.SETTINGS[setting].rows][split == "dev"]
+        return self.counts[inputs.SETTINGS[setting].rows][split == "dev"]
 
     def answers(self, setting):
         """Token ids -> label, of a setting's rows."""
-        return self.labels[material.SETTINGS[setting].rows]
+        return self.labels[inputs.SETTINGS[setting].rows]
 
 
 def grade(path, tasks=None, mapping=None, on_result=None, session=None):
@@ -74,7 +75,7 @@ def grade(path, tasks=None, mapping=None, on_result=None, session=None):
     if not path.is_dir():
         raise UserError(
             f"{path}: there is no such folder; unpack an archive first, or grade it "
-            "with `python -m grading grade` in a folder of submissions"
+            "with `python -m staff grade` in a folder of submissions"
         )
     commands = commands_of(path, mapping)
     report = Report(path.name)
@@ -84,7 +85,7 @@ def grade(path, tasks=None, mapping=None, on_result=None, session=None):
         for check in checks:
             result = grading.check(check)
             report.results.append(result)
-            report.isolation = grading.isolation
+            report.isolation = grading.worker.isolation
             report.sync_ratio, report.measured = grading.sync_ratio, grading.measured
             report.seconds = time.monotonic() - start
             if on_result:
@@ -99,7 +100,7 @@ class Submission:
         self.path, self.commands, self.session = path, commands, session
         self.tasks, self.status = {}, {}
         self.isolation, self.sync_ratio, self.measured = "", {}, {}
-        self.allow = tolerances.load()
+        self.allow = rubric.load()
 
     def check(self, check):
         """The Result of one check of the rubric."""
@@ -133,13 +134,11 @@ class Submission:
     def run_task(self, name):
         """Run a task in every setting, until one fails; returns the Task."""
         workers = 1 if name == "task1" else self.session.workers
-        batch = material.TOTAL_BATCH // workers
-        task = Task(
-            *(name, workers, batch, Limits(), self.allow), material.ROWS, self.session.labels
-        )
-        settings = ["plain"] if name == "task4" else list(material.SETTINGS)
+        batch = inputs.TOTAL_BATCH // workers
+        task = Task(*(name, workers, batch, Limits(), self.allow), inputs.ROWS, self.session.labels)
+        settings = ["plain"] if name == "task4" else list(inputs.SETTINGS)
         for setting in settings:
-            evidence = self.run_setting(task, material.SETTINGS[setting])
+            evidence = self.run_setting(task, inputs.SETTINGS[setting])
             task.runs[setting] = evidence
             if evidence.seen.ended.reason or any(evidence.seen.ended.codes):
                 break
@@ -179,7 +178,7 @@ class Submission:
 
     def reference(self, setting, seen):
         """(the reference of what was read, ""), or (None, why there is none)."""
-        if importlib.util.find_spec("grading.oracle") is None:
+        if importlib.util.find_spec("staff.reference") is None:
             return None, "the reference is not part of the students' handout; graders have it"
         steps, ranks = comparable(seen), seen.ranks
         if not seen.steps:
@@ -197,7 +196,9 @@ class Submission:
         rates = [one.rate for one in ranks[0].steps[:steps]]
         old = ranks[0].steps[0].optimizer.startswith(("transformers.", "pytorch_transformers."))
         rest = (setting.max_grad_norm, setting.learning_rate, rates, old)
-        return in_process("grading.oracle", "replay", self.session.shown / "model", rows, *rest), ""
+        return in_process(
+            "staff.reference", "replay", self.session.shown / "model", rows, *rest
+        ), ""
 
 
 def status_text(status):

@@ -2,9 +2,17 @@
 
 import json
 from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
 
 PASSED, FAILED, NOT_RUN, UNKNOWN = "passed", "failed", "not run", "could not be checked"
 VISIBILITIES = ("visible", "hidden", "after_due_date", "after_published")  # to Gradescope
+
+
+class Cause(NamedTuple):
+    """A likely cause: its short name, a sentence for the student, and a place in the handout."""
+
+    name: str
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -74,3 +82,30 @@ class Report:
         """The report that `to_json` wrote; ValueError, KeyError or TypeError if it is not one."""
         facts = json.loads(text)
         return cls(**{**facts, "results": [Result(**result) for result in facts["results"]]})
+
+
+class Outcome(NamedTuple):
+    """A check's finding; the fields are those of Result."""
+
+    status: str
+    expected: str = ""
+    got: str = ""
+    where: str = ""
+    cause: Cause = Cause("", "")
+    tolerance: str = ""
+
+
+def passed(got="", tolerance=""):
+    return Outcome(PASSED, got=got, tolerance=tolerance)
+
+
+def failed(expected, got, where, cause, tolerance=""):
+    return Outcome(FAILED, expected, got, where, cause, tolerance)
+
+
+def unknown(why):
+    return Outcome(UNKNOWN, cause=Cause("", why))
+
+
+def not_run(why):
+    return Outcome(NOT_RUN, cause=Cause("", why))

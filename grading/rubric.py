@@ -1,5 +1,8 @@
 """The rubric: which checks each task has, what they are worth, and what each needs."""
 
+import json
+from dataclasses import dataclass
+from math import sqrt
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +12,39 @@ from grading.results import VISIBILITIES
 import yaml
 
 FILE = Path(__file__).with_name("rubric.yaml")
+TOLERANCES = Path(__file__).with_name("tolerances.json")
+MISTAKES = "docs/mistakes.md"
+BY_HEADING = {
+    "Summed, not averaged": ("summed",),
+    "Averaged twice, or scaled otherwise": ("divided_twice", "scaled", "loss_scaled"),
+    "Clip after averaging": ("clipped_before_average", "not_clipped"),
+    "Gradients that are not synchronised": ("no_sync", "averaged_too_late", "ranks_drift"),
+    "Only some ranks have the mean": ("only_root_has_mean",),
+    "A rank, or a tensor, is left out": (
+        *("rank_left_out", "tensors_left_out", "zeroed", "rounded", "mixed"),
+    ),
+    "Averaging the parameters instead": ("parameters_averaged",),
+    "Each rank its own share": ("same_data", "rows_missing", "rows_shared"),
+    "The total batch": ("batch_not_divided",),
+    "A new order in every epoch": ("not_reshuffled",),
+    "Gradients that add up": ("gradients_kept", "accumulation_unscaled"),
+    "Where training starts": ("different_start",),
+    "The update": ("wrong_update", "unscheduled", "wrong_rate", "no_mask"),
+    "The collective that the task asks for": ("wrong_collective",),
+    "Ranks that wait for each other": ("hang", "dead_rank"),
+    "What to print": ("not_printed", "metric_missing", "shard_evaluated"),
+    "Discard the first iteration": ("first_iteration_timed", "not_timed"),
+    "Counting bytes": ("wrong_traffic",),
+    "Runs to the end": ("crashed", "memory", "no_training", "missing", "tampered"),
+}
+SECTIONS = {
+    **{f"task{name}": f"task{name}/README.md" for name in ("1", "2a", "2b", "3", "4")},
+    **{
+        cause: f'{MISTAKES}, "{heading}"'
+        for heading, causes in BY_HEADING.items()
+        for cause in causes
+    },
+}
 
 
 class Check(NamedTuple):
@@ -64,3 +100,28 @@ def load(file=FILE, tasks=None):
     if unknown:
         raise UserError(f"there is no task {', '.join(sorted(unknown))} in {file}")
     return [check for check in found if not tasks or check.task in tasks]
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """The limit of one measure, and the measurements it comes from."""
+
+    noise: float  # the most that a right submission of the gallery was off
+    wrong: float  # the least that a wrong one, which this measure must find, was off
+
+    @property
+    def most(self):
+        """The geometric mean of the two: equally far, in orders of magnitude, from either."""
+        return sqrt(max(self.noise, 1e-9) * self.wrong)
+
+    @property
+    def text(self):
+        return (
+            f"{self.most:.1e} (right submissions: at most {self.noise:.1e}; nearest wrong one: "
+            f"{self.wrong:.1e})"
+        )
+
+
+def load_tolerances(file=TOLERANCES):
+    """Measure -> Allowed."""
+    return {name: Allowed(**facts) for name, facts in json.loads(file.read_text()).items()}

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.errors import UserError
-from common.record import PHASES
-from common.traffic import difference
+from common.record.clock import PHASES
+from common.record.traffic import difference
 from report import figures, traces
 from report.markdown import sections, typst, without_comments
 from report.runs import load_run
@@ -40,7 +40,7 @@ ALONE = (
     "python task1/run_glue.py --do_train --do_eval --num_train_epochs 3 --output_dir runs/task1 ..."
 )
 
-SWEEP = "python task4/sweep.py --output_dir runs/sweep"
+SWEEP = "python experiments/traffic.py --output_dir runs/sweep"
 
 
 @dataclass
@@ -74,7 +74,7 @@ def pick(runs):
     """Task -> its run: of several the one with the most steps; and all runs of task 4."""
     found = {}
     for run in runs:
-        name = run.facts["strategy"].removeprefix("task")
+        name = run.facts["task"].removeprefix("task")
         if name not in found or len(run.steps[0]) > len(found[name].steps[0]):
             found[name] = run
     return found, [run for run in runs if run.traffic and run.traffic["per_iteration"]]
@@ -137,11 +137,11 @@ def task4(section, runs):
         section.lacks("task 4 was not run", f"{SWEEP} ...")
         return
     rows = [
-        ("method", "gradients", "total batch", "handed over", "expected", "counted", "difference")
+        ("method", "gradients", "total batch", "handed over", "expected", "measured", "difference")
     ]
     for run in runs:
         mean, off = run.traffic["per_iteration"], difference(run.traffic["per_iteration"])
-        sizes = (f"{mean[key] / 1e6:.3f}" for key in ("handed", "expected", "counted"))
+        sizes = (f"{mean[key] / 1e6:.3f}" for key in ("payload", "expected", "measured"))
         kind = (run.traffic["method"], run.traffic["dtype"], figures.total_batch(run))
         rows.append((*kind, *sizes, "-" if off is None else f"{off:+.2f} %"))
     section.table("Traffic per iteration, MB", rows)

@@ -7,8 +7,8 @@ import argparse
 import sys
 
 from common.errors import UserError
-from common.record import PHASES
-from common.traffic import difference
+from common.record.clock import PHASES
+from common.record.traffic import difference
 from report.runs import load_run
 from report.style import COLOURS, HATCHES, LINES, pyplot
 
@@ -78,12 +78,12 @@ def traffic_table(runs):
     for run in runs:
         if run.traffic:
             mean = run.traffic["per_iteration"]
-            sizes = (f"{mean[k] / 1e6:.3f}" for k in ("handed", "rank_sends", "expected"))
-            counted, off = mean["counted"] / 1e6, difference(mean)
+            sizes = (f"{mean[k] / 1e6:.3f}" for k in ("payload", "sent_bytes", "expected"))
+            counted, off = mean["measured"] / 1e6, difference(mean)
             gap = "-" if off is None else f"{off:+.2f} %"
             rows.append([f"task {run.name}", *sizes, f"{counted:.3f}", gap])
     title = "traffic per iteration, MB (sent and received; on loopback of all workers together)"
-    heads = ["handed over", "rank 0 sends", "expected", "counted", "difference"]
+    heads = ["handed over", "rank 0 sends", "expected", "measured", "difference"]
     return table(title, heads, rows) if rows else ""
 
 
@@ -105,7 +105,7 @@ def picture(runs, path, measured=None):
     middle.margins(y=0.3)
     middle.legend(ncols=3)
     measured = [run for run in measured or runs if run.traffic]
-    for offset, key in ((-0.2, "expected"), (0.2, "counted")):
+    for offset, key in ((-0.2, "expected"), (0.2, "measured")):
         places = [i + offset for i in range(len(measured))]
         sizes = [run.traffic["per_iteration"][key] / 1e6 for run in measured]
         hatch, colour = ("", COLOURS[0]) if key == "expected" else ("//", COLOURS[1])

@@ -20,9 +20,9 @@ overlap).
 import statistics
 from dataclasses import dataclass
 
-from cluster.lab_network import bits_per_second
-from common.buckets import BUCKET_BYTES
 from common.errors import UserError
+from common.gradients import BUCKET_BYTES
+from common.units import bits_per_second
 
 import numpy
 from scipy.optimize import nnls

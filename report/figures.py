@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from common.errors import UserError
-from common.record import PHASES
+from common.record.clock import PHASES
 from report.runs import load_run
 from report.style import COLOURS, HATCHES, LINES, MARKS, pyplot, save
 
@@ -90,7 +90,7 @@ def draw_traffic(runs):
     if not runs:
         return None
     figure, axis = pyplot().subplots(figsize=(1.8 * len(runs) + 3, 4.5), layout="constrained")
-    for way, (key, offset) in enumerate((("expected", -0.2), ("counted", 0.2))):
+    for way, (key, offset) in enumerate((("expected", -0.2), ("measured", 0.2))):
         sizes = [run.traffic["per_iteration"][key] / 1e6 for run in runs]
         places = [i + offset for i in range(len(runs))]
         axis.bar(places, sizes, 0.38, color=COLOURS[way], hatch=HATCHES[way], label=key)
@@ -124,7 +124,7 @@ def draw_batches(runs):
         label = f"task {kind[0]}, {kind[1]}"
         left.plot(batches, [1000 * run.seconds("total") for run in mine], label=label, **style)
         counted = [
-            run.traffic["per_iteration"]["counted"] / 1e6 * run.facts["examples"]["train"] / batch
+            run.traffic["per_iteration"]["measured"] / 1e6 * run.facts["examples"]["train"] / batch
             for run, batch in zip(mine, batches, strict=True)
         ]
         right.plot(batches, counted, **style)

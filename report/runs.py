@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import UserError
-from common.record import FORMAT
+from common.record.facts import FORMAT, upgrade
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Run:
     @property
     def name(self):
         """The task, such as 2a; with the method for task 4."""
-        task = self.facts["strategy"].removeprefix("task")
+        task = self.facts["task"].removeprefix("task")
         return f"{task}: {self.traffic['method']}" if self.traffic else task
 
     @property
@@ -55,12 +55,14 @@ def load_run(folder):
                 f"{folder}: its records have format {facts['format']}, and this reads up to "
                 f"{FORMAT}; use the version of the kit that wrote them, or a newer one"
             )
+        version = facts["format"]
+        facts = upgrade(facts, version)
         if facts["end"] is None:
             raise UserError(f"{folder}: this run did not finish; run it again")
         files = [folder / f"steps.rank{rank}.jsonl" for rank in range(facts["world_size"])]
         steps = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
         traffic = folder / "traffic.rank0.json"
-        traffic = json.loads(traffic.read_text()) if traffic.exists() else None
+        traffic = upgrade(json.loads(traffic.read_text()), version) if traffic.exists() else None
     except FileNotFoundError as error:
         raise UserError(f"{folder}: there is no {Path(error.filename).name} of a run") from None
     except (json.JSONDecodeError, KeyError, TypeError) as error:

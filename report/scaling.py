@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common.errors import UserError
-from common.record import write_whole
+from common.files import write_whole
 from report.cost_model import accuracy, calibrate, check
 from report.scaling_figures import figures, measured_cells, model_figure, source_of, waiting
 
@@ -166,7 +166,7 @@ def explain(model, used, rows, args):
 def main(argv=None):
     """Print, write and draw what the model says of a sweep; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sweep", type=Path, help="--output_dir of cluster.sweep")
+    parser.add_argument("sweep", type=Path, help="--output_dir of experiments.scaling")
     parser.add_argument("--speed", type=float, nargs="+", default=[1, 100],
                         help="of a worker, against this machine (default: 1 100)")  # fmt: skip
     parser.add_argument("--latency", type=float, default=0.05,
@@ -205,7 +205,7 @@ def load(folder):
         return json.loads((folder / "sweep.json").read_text())
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{folder}: no sweep to read ({error}); make one with cluster.sweep"
+            f"{folder}: no sweep to read ({error}); make one with experiments.scaling"
         ) from None
 
 

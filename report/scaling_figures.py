@@ -1,6 +1,6 @@
 """Figures of a sweep: time per iteration, speed-up and efficiency, traffic of each node."""
 
-from cluster.lab_network import bits_per_second
+from common.units import bits_per_second
 from report.style import COLOURS, HATCHES, MARKS, pyplot, save
 
 
@@ -30,7 +30,7 @@ def source_of(sweep):
     size = max((cell["gradient_bytes"] for cell in measured_cells(sweep)), default=0)
     machine = sweep["machine"]
     return (
-        f"cluster.sweep: {size / 1e6:.1f} MB of gradients, {machine['processor']}, "
+        f"experiments.scaling: {size / 1e6:.1f} MB of gradients, {machine['processor']}, "
         f"{machine['cores']} cores for all workers, {(machine['git_commit'] or 'no commit')[:12]}"
     )
 

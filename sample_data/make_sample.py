@@ -1,6 +1,6 @@
 """Write the bundled sample: a small textual-entailment set of our own, in GLUE RTE's format.
 
-    python sample_data/make_sample.py     # sample_data/RTE/*.tsv and common/tiny_vocab.txt
+    python sample_data/make_sample.py     # sample_data/RTE/*.tsv and common/models/tiny_vocab.txt
 
 The same bytes on every run and every Python. A premise tells one fact or more, between idle
 sentences; the hypothesis restates one of them, and does not follow where a detail was changed.

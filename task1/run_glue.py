@@ -1,18 +1,19 @@
 """Task 1: fine-tune BERT on GLUE with one worker."""
 
-from common.evaluate import evaluate
-from common.glue import find_task
-from common.loader import TrainingBatches, load_splits
-from common.model import load_model, make_optimizer, weights_digest
-from common.record import Record
+from common.data.glue import find_glue_task
+from common.data.loader import TrainingBatches, load_splits
+from common.models.bert import load_model, weights_digest
+from common.models.evaluate import evaluate
+from common.models.optimizer import make_optimizer
+from common.record.record import Record
 from common.run import run
-from common.world import agree
+from common.workers.world import agree
 
 from torch.nn.utils import clip_grad_norm_
 
 
 def main(args, world):
-    task = find_task(args.task_name)
+    task = find_glue_task(args.task_name)
     model, tokenizer = load_model(args, task, world)
     splits = load_splits(args, task, tokenizer)
     agree(world, data=[split.digest for split in splits.values()], weights=weights_digest(model))

@@ -1,13 +1,14 @@
 """Task 2(b): average the gradients with all_reduce."""
 
-from common.buckets import gradient_buckets
-from common.evaluate import evaluate
-from common.glue import find_task
-from common.loader import TrainingBatches, load_splits
-from common.model import load_model, make_optimizer, weights_digest
-from common.record import Record
+from common.data.glue import find_glue_task
+from common.data.loader import TrainingBatches, load_splits
+from common.gradients import gradient_buckets
+from common.models.bert import load_model, weights_digest
+from common.models.evaluate import evaluate
+from common.models.optimizer import make_optimizer
+from common.record.record import Record
 from common.run import run
-from common.world import agree
+from common.workers.world import agree
 
 import torch.distributed as dist
 from torch.nn.utils import clip_grad_norm_
@@ -26,7 +27,7 @@ def average_gradients(model, world):
 
 
 def main(args, world):
-    task = find_task(args.task_name)
+    task = find_glue_task(args.task_name)
     model, tokenizer = load_model(args, task, world)
     splits = load_splits(args, task, tokenizer)
     agree(world, data=[split.digest for split in splits.values()], weights=weights_digest(model))

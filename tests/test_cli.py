@@ -4,12 +4,13 @@ import re
 import subprocess
 import sys
 
-from common import cli, launchers
+from common import cli
 from common.cli import Flag
 from common.errors import UserError
+from common.workers import launchers
+from tests.workers import DEADLINE, ROOT, Crew
 
 import pytest
-from workers import DEADLINE, ROOT, Crew
 
 # flag: (its text, the value that it must have, the value if it is left out)
 CONTRACT = {

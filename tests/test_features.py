@@ -8,16 +8,16 @@ import subprocess
 import sys
 import time
 
-from common import features
-from common.features import load_features
-from common.glue import TASKS
+from common.data import features
+from common.data.features import load_features
+from common.data.glue import GLUE_TASKS
 
 import filelock
 import pytest
 import torch
 from transformers import BertTokenizerFast
 
-RTE = TASKS["RTE"]
+RTE = GLUE_TASKS["RTE"]
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "boat", "sail", "##ed", "s", "##ank"]
 ID = {word: number for number, word in enumerate(WORDS)}
 CLS, SEP = ID["[CLS]"], ID["[SEP]"]
@@ -100,13 +100,13 @@ def test_a_test_split_has_no_labels(folder):
 
 def test_single_sentences_and_scores(folder):
     write(folder, "dev", "sentence\tlabel\na boat\t1\n")
-    item = load_rte(folder, task=TASKS["SST-2"], split="dev")[0]
+    item = load_rte(folder, task=GLUE_TASKS["SST-2"], split="dev")[0]
     assert item["input_ids"].tolist() == [CLS, A, BOAT, SEP]
     header = (
         "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
     )
     write(folder, "dev", f"{header}\n0\tg\tf\ty\to\ts\ts\ta\tboat\t3.750\n")
-    item = load_rte(folder, task=TASKS["STS-B"], split="dev")[0]
+    item = load_rte(folder, task=GLUE_TASKS["STS-B"], split="dev")[0]
     assert item["labels"].dtype == torch.float32
     assert item["labels"].item() == 3.75
 
@@ -192,7 +192,7 @@ def test_a_changed_argument_never_meets_a_stale_cache(folder, change):
 @pytest.mark.parametrize("what", ["tokenizers.__version__", "transformers.__version__", "FORMAT"])
 def test_another_version_never_meets_a_stale_cache(folder, monkeypatch, what):
     load_rte(folder)
-    monkeypatch.setattr(f"common.features.{what}", "another")
+    monkeypatch.setattr(f"common.data.features.{what}", "another")
     load_rte(folder)
     assert builds(folder) == 2
 

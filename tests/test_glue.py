@@ -5,8 +5,8 @@ import os
 import warnings
 from pathlib import Path
 
+from common.data.glue import GLUE_TASKS, find_glue_task, read_examples, score
 from common.errors import UserError
-from common.glue import TASKS, find_task, read_examples, score
 
 import pytest
 
@@ -132,28 +132,30 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 
 
 def read_rte(folder, content):
-    return read_examples(find_task("RTE"), write(folder / "RTE", "train.tsv", content), "train")
+    return read_examples(
+        find_glue_task("RTE"), write(folder / "RTE", "train.tsv", content), "train"
+    )
 
 
 @pytest.mark.parametrize(("name", "split"), LAYOUTS, ids=map("-".join, LAYOUTS))
 def test_every_layout_of_glue_is_read(tmp_path, name, split):
     file, lines, expected = LAYOUTS[name, split]
     folder = write(tmp_path / name, file, "\n".join(lines) + "\n")
-    assert read_examples(find_task(name), folder, split) == expected
+    assert read_examples(find_glue_task(name), folder, split) == expected
 
 
 def test_the_table_has_all_nine_tasks_and_the_diagnostic_set():
-    assert ", ".join(TASKS) == "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX"
-    assert {name for name, _ in LAYOUTS} == set(TASKS)
-    assert find_task("MNLI").dev_splits == ["dev", "dev_mismatched"]
-    assert find_task("RTE").dev_splits == ["dev"]
+    assert ", ".join(GLUE_TASKS) == "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX"
+    assert {name for name, _ in LAYOUTS} == set(GLUE_TASKS)
+    assert find_glue_task("MNLI").dev_splits == ["dev", "dev_mismatched"]
+    assert find_glue_task("RTE").dev_splits == ["dev"]
 
 
 def test_task_names_are_found_in_any_case():
-    assert find_task("rte") is find_task("RTE") is TASKS["RTE"]
-    assert find_task("sst-2") is TASKS["SST-2"]
+    assert find_glue_task("rte") is find_glue_task("RTE") is GLUE_TASKS["RTE"]
+    assert find_glue_task("sst-2") is GLUE_TASKS["SST-2"]
     with pytest.raises(UserError, match=r"--task_name SQUAD: must be one of CoLA, .*AX"):
-        find_task("SQUAD")
+        find_glue_task("SQUAD")
 
 
 def test_quotes_and_odd_characters_are_text_and_only_newlines_end_a_row(tmp_path):
@@ -168,7 +170,7 @@ def test_quotes_and_odd_characters_are_text_and_only_newlines_end_a_row(tmp_path
 @pytest.mark.parametrize("last", [True, False], ids=["ended", "unended"])
 def test_line_ends_and_a_bom_change_nothing(tmp_path, end, bom, last):
     text = bom + end.join(["sentence\tlabel", "good\t1", "bad\t0"]) + end * last
-    examples = read_examples(TASKS["SST-2"], write(tmp_path / "d", "dev.tsv", text), "dev")
+    examples = read_examples(GLUE_TASKS["SST-2"], write(tmp_path / "d", "dev.tsv", text), "dev")
     assert examples == [("good", None, 1), ("bad", None, 0)]
 
 
@@ -183,10 +185,10 @@ def test_lines_broken_in_two_are_skipped_in_qqp_alone(tmp_path):
     text = header + "7\t1\t2\tWhy?\tHow?\t1\n" + broken + "9\t5\t6\tWho?\tWhom?\t0\n"
     folder = write(tmp_path / "QQP", "train.tsv", text)
     expected = [("Why?", "How?", 1), ("Who?", "Whom?", 0)]
-    assert read_examples(TASKS["QQP"], folder, "train") == expected
+    assert read_examples(GLUE_TASKS["QQP"], folder, "train") == expected
     write(folder, "train.tsv", header + broken)
     with pytest.raises(UserError, match=r"train.tsv: holds no examples"):
-        read_examples(TASKS["QQP"], folder, "train")
+        read_examples(GLUE_TASKS["QQP"], folder, "train")
     with pytest.raises(UserError, match=r"train.tsv, line 3: the row is cut off \(2 columns"):
         read_rte(tmp_path, RTE_HEADER + "0\ta\tb\tentailment\n1\ta\n")
 
@@ -222,10 +224,10 @@ def test_scores_are_numbers_from_0_to_5(tmp_path, word):
     file, lines, _ = LAYOUTS["STS-B", "train"]
     text = "\n".join([*lines, lines[1].replace("4.250", word)])
     with pytest.raises(UserError, match=r"train.tsv, line 3"):
-        read_examples(TASKS["STS-B"], write(tmp_path / "d", file, text), "train")
+        read_examples(GLUE_TASKS["STS-B"], write(tmp_path / "d", file, text), "train")
 
 
-PAIRS = [(a, b) for a in TASKS for b in TASKS if a != b and "AX" not in (a, b)]
+PAIRS = [(a, b) for a in GLUE_TASKS for b in GLUE_TASKS if a != b and "AX" not in (a, b)]
 
 
 @pytest.mark.parametrize(("asked", "found"), PAIRS, ids=map(" given ".join, PAIRS))
@@ -233,7 +235,7 @@ def test_another_task_s_file_is_recognised(tmp_path, asked, found):
     _, lines, _ = LAYOUTS[found, "train"]
     folder = write(tmp_path / "d", "train.tsv", "\n".join(lines))
     with pytest.raises(UserError) as raised:
-        read_examples(TASKS[asked], folder, "train")
+        read_examples(GLUE_TASKS[asked], folder, "train")
     message = str(raised.value)
     assert f"It looks like {found}" in message
     assert f"not {asked}, as it begins with: " + " | ".join(lines[0].split("\t"))[:100] in message
@@ -243,21 +245,21 @@ def test_another_task_s_file_is_recognised(tmp_path, asked, found):
 def test_a_missing_folder_or_file_is_told_with_the_command_that_makes_it(tmp_path):
     fix = r"python download_glue_data.py --data_dir \S+ --tasks RTE"
     with pytest.raises(UserError, match=f"--data_dir {tmp_path}/no: is not a folder.*{fix}"):
-        read_examples(TASKS["RTE"], tmp_path / "no", "dev")
+        read_examples(GLUE_TASKS["RTE"], tmp_path / "no", "dev")
     with pytest.raises(UserError, match=f"--data_dir {tmp_path}: has no dev.tsv.*{fix}"):
-        read_examples(TASKS["RTE"], tmp_path, "dev")
+        read_examples(GLUE_TASKS["RTE"], tmp_path, "dev")
     write(tmp_path / "RTE", "dev.tsv", RTE_HEADER)
     with pytest.raises(UserError, match=f"one folder too high; use {tmp_path}/RTE"):
-        read_examples(TASKS["RTE"], tmp_path, "dev")
+        read_examples(GLUE_TASKS["RTE"], tmp_path, "dev")
     with pytest.raises(UserError, match="AX has no train split, only test"):
-        read_examples(TASKS["AX"], tmp_path, "train")
+        read_examples(GLUE_TASKS["AX"], tmp_path, "train")
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="needs Linux's /proc")
 def test_a_file_that_cannot_be_read_is_told_without_a_trace(tmp_path):
     (tmp_path / "dev.tsv").symlink_to("/proc/self/mem")  # not readable even by root
     with pytest.raises(UserError, match=r"dev.tsv: cannot be read \(Input/output error\)"):
-        read_examples(TASKS["RTE"], tmp_path, "dev")
+        read_examples(GLUE_TASKS["RTE"], tmp_path, "dev")
 
 
 def test_the_official_row_counts_of_rte():
@@ -265,7 +267,8 @@ def test_the_official_row_counts_of_rte():
     if not (folder / "train.tsv").is_file():
         pytest.skip("GLUE_DIR names no folder with GLUE's RTE in it")
     counts = {
-        split: len(read_examples(TASKS["RTE"], folder, split)) for split in TASKS["RTE"].files
+        split: len(read_examples(GLUE_TASKS["RTE"], folder, split))
+        for split in GLUE_TASKS["RTE"].files
     }
     assert counts == {"train": 2490, "dev": 277, "test": 3000}
 
@@ -293,7 +296,7 @@ BINARY = ([1, 1, 0, 0, 1], [1, 0, 0, 1, 1])
     ],
 )
 def test_metrics_are_those_computed_by_hand(name, predictions, labels, expected):
-    assert score(TASKS[name], predictions, labels) == pytest.approx(expected)
+    assert score(GLUE_TASKS[name], predictions, labels) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -313,11 +316,11 @@ def test_metrics_are_those_computed_by_hand(name, predictions, labels, expected)
 def test_metrics_that_are_not_defined_are_0_and_warn_of_nothing(name, predictions, labels):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        scores = score(TASKS[name], predictions, labels)
+        scores = score(GLUE_TASKS[name], predictions, labels)
     assert all(value == 0 for key, value in scores.items() if not key.startswith("acc"))
 
 
 @pytest.mark.parametrize(("predictions", "labels"), [([1], [1, 0]), ([], []), ([[1]], [[1]])])
 def test_predictions_that_do_not_match_the_labels_are_refused(predictions, labels):
     with pytest.raises(ValueError, match="predictions of shape"):
-        score(TASKS["RTE"], predictions, labels)
+        score(GLUE_TASKS["RTE"], predictions, labels)

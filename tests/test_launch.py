@@ -16,10 +16,10 @@ from pathlib import Path
 import cluster.screen
 from cluster.launch import PORTS, free_port, launch
 from common.errors import UserError
+from tests.workers import marked
 
 import psutil
 import pytest
-from workers import marked
 
 ROOT = Path(__file__).parents[1]
 DEADLINE = 20  # seconds for anything that a test waits for

@@ -5,10 +5,10 @@ import math
 from types import SimpleNamespace
 
 from common.cli import parse_args
-from common.features import Features
-from common.glue import find_task
-from common.loader import TrainingBatches, collate, load_splits
-from common.tiny import tiny_tokenizer
+from common.data.features import Features
+from common.data.glue import find_glue_task
+from common.data.loader import TrainingBatches, collate, load_splits
+from common.models.tiny import tiny_tokenizer
 
 import pytest
 import torch
@@ -145,7 +145,7 @@ def args(tmp_path):
         """The arguments of a run on a few rows of that task."""
         word, column = ("2.5", "score") if task == "STS-B" else ("neutral", "gold_label")
         lines = [f"sentence1\tsentence2\t{column}", *[f"A {n}\tB\t{word}" for n in range(3)]]
-        for split, file in find_task(task).files.items():
+        for split, file in find_glue_task(task).files.items():
             if not split.startswith("test"):
                 (tmp_path / file).write_text("\n".join(lines) + "\n")
         given = f"--model_name_or_path tiny --task_name {task} --output_dir {tmp_path / 'out'}"
@@ -164,7 +164,7 @@ def args(tmp_path):
     ],
 )
 def test_only_the_splits_that_a_run_needs_are_read(args, task, switches, splits):
-    loaded = load_splits(args(task, *switches), find_task(task), tiny_tokenizer())
+    loaded = load_splits(args(task, *switches), find_glue_task(task), tiny_tokenizer())
     assert list(loaded) == splits
     assert [len(features) for features in loaded.values()] == [3] * len(splits)
 
@@ -172,7 +172,7 @@ def test_only_the_splits_that_a_run_needs_are_read(args, task, switches, splits)
 @pytest.mark.parametrize(("task", "dtype"), [("STS-B", torch.float32), ("MNLI", torch.int64)])
 def test_labels_of_a_regression_are_scores_and_others_class_ids(args, task, dtype):
     given = args(task, "--do_train")
-    splits = load_splits(given, find_task(task), tiny_tokenizer())
+    splits = load_splits(given, find_glue_task(task), tiny_tokenizer())
     world = SimpleNamespace(rank=0, size=1, device=torch.device("cpu"))
     ((batch, _),) = next(TrainingBatches(splits, tiny_tokenizer(), given, world).epoch(1))
     assert batch["labels"].dtype == dtype

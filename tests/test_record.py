@@ -5,12 +5,13 @@ import json
 import threading
 from pathlib import Path
 
-from common import world
 from common.cli import parse_args
 from common.errors import UserError
-from common.network import loopback
-from common.record import Record, write_whole
-from common.tiny import tiny_model, tiny_tokenizer
+from common.files import write_whole
+from common.models.tiny import tiny_model, tiny_tokenizer
+from common.record.record import Record
+from common.workers import world
+from common.workers.network import loopback
 
 import pytest
 import torch
@@ -169,7 +170,7 @@ def test_what_an_earlier_run_left_is_cleared(args, alone, model, rank, size, lef
     Record(given, member, model, {}, Batches())
     assert {path.name for path in folder.iterdir()} == {*left, "my notes.txt"}
     assert (folder / f"steps.rank{rank}.jsonl").read_text() == ""
-    assert rank or told(folder)["strategy"] == "task1"
+    assert rank or told(folder)["task"] == "task1"
 
 
 def test_a_folder_that_cannot_be_made_is_told(args, alone, model, tmp_path):

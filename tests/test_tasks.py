@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from cluster.launch import launch
-from common.tiny import tiny_model, tiny_tokenizer
+from common.models.tiny import tiny_model, tiny_tokenizer
 
 import pytest
 import torch
@@ -170,7 +170,7 @@ def test_run_json_tells_how_the_run_was_made_and_that_it_succeeded(run, script):
     workers = 1 if script == "task1" else 2
     left = run(script, workers)
     told = left.json
-    assert (told["format"], told["task"], told["strategy"]) == (1, "RTE", script)
+    assert (told["format"], told["glue_task"], told["task"]) == (2, "RTE", script)
     assert told["arguments"]["learning_rate"] == 5e-4
     assert told["examples"] == {"train": ROWS, "dev": DEV_ROWS}
     assert told["world_size"] == len(told["hosts"]) == workers

@@ -10,17 +10,17 @@ import sys
 from types import SimpleNamespace
 
 from cluster.launch import free_port
-from common import world as workers
 from common.errors import UserError
-from common.meeting import differences
-from common.tiny import tiny_model, tiny_tokenizer
+from common.models.tiny import tiny_model, tiny_tokenizer
+from common.workers import world as workers
+from common.workers.rendezvous import differences
+from tests.workers import DEADLINE, FLAGS, ROOT, Crew, sample
 
 import pytest
 import tokenizers
 import torch
 import torch.distributed as dist
 import transformers
-from workers import DEADLINE, FLAGS, ROOT, Crew, sample
 
 HOST = socket.gethostname()
 

@@ -1,8 +1,8 @@
 """The checks by name: each takes a grading.grader.Task and returns an Outcome."""
 
-from grading.checks.data import batch, data, shuffle
+from grading.checks.output import metric, printed, timing, traffic
+from grading.checks.rows import batch, data, shuffle
 from grading.checks.running import collectives, runs
-from grading.checks.told import metric, printed, timing, traffic
 from grading.checks.values import clipping, gradients, identical, loss, parameters, start
 
 CHECKS = {

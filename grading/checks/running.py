@@ -1,9 +1,9 @@
 """Checks of the run itself: that it ends well, and which collectives carry the gradients."""
 
-from grading.checks.outcome import failed, passed, unknown
-from grading.diagnosis import Cause, ranks_text
-from grading.ending import explain_end
-from grading.observation import BOOKKEEPING
+from grading.checks.exit_causes import explain_end
+from grading.checks.gradient_causes import ranks_text
+from grading.checks.observation import BOOKKEEPING
+from grading.results import Cause, failed, passed, unknown
 
 
 def runs(task):

@@ -1,7 +1,7 @@
 """Checks of numbers against the reference: first weights, losses, gradients, later weights."""
 
-from grading.checks.outcome import failed, not_run, passed, unknown
-from grading.diagnosis import Cause, explain_gradients
+from grading.checks.gradient_causes import explain_gradients
+from grading.results import Cause, failed, not_run, passed, unknown
 
 import numpy as np
 

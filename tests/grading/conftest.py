@@ -6,7 +6,7 @@ from common.errors import UserError
 from grading.commands import commands_of
 from grading.grader import Submission
 from grading.results import PASSED
-from grading.session import Session
+from grading.sandbox.session import Session
 
 import pytest
 

@@ -1,0 +1,34 @@
+"""A room with several commands: `python -m ROOM COMMAND ...`."""
+
+import importlib
+import sys
+
+from common.errors import UserError
+
+
+def run_command(room, commands, moved, argv):
+    """Run one of a room's commands; returns the exit code: 2 for a user error, 130 for Ctrl-C.
+
+    `commands` is name -> (module with a main(argv), what it does); `moved` is name -> the command
+    line that replaces it.
+    """
+    usage = f"usage: python -m {room} COMMAND ... (COMMAND --help shows its options)\n"
+    usage += "".join(f"  {name:<12}{does}\n" for name, (_, does) in commands.items())
+    if argv[:1] in (["-h"], ["--help"]):
+        print(usage, end="")
+        return 0
+    if not argv or argv[0] not in commands:
+        problem = f"there is no command {argv[0]!r}" if argv else "name a command"
+        if argv and argv[0] in moved:
+            problem = f"{argv[0]} has moved: use `{moved[argv[0]]}`"
+        print(f"{room}: {problem}\n{usage}", end="", file=sys.stderr)
+        return 2
+    name, *rest = argv
+    try:
+        return importlib.import_module(commands[name][0]).main(rest)
+    except UserError as error:
+        print(f"{room} {name}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{room} {name}: interrupted; what is finished is kept", file=sys.stderr)
+        return 130

@@ -1,0 +1,173 @@
+"""Examples as token ids, cached in a file that is either exactly right or not used."""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+from pathlib import Path
+
+from common.data import glue
+
+import filelock
+import safetensors.torch
+import tokenizers
+import torch
+import transformers
+
+FORMAT = 1  # of the cache; raise it whenever the same file and tokenizer would give other tensors
+LOCK_SECONDS = 120.0  # how long to wait for another process that builds the cache
+CHUNK = 10_000  # examples tokenized at a time: all of MNLI at once would take 3 GB
+log = logging.getLogger(__name__)
+
+
+class Features(torch.utils.data.Dataset):
+    """A split's token ids: item i is a dict of tensors of example i, as long as it is.
+
+    `input_ids` and, for tokenizers that have them, `token_type_ids` are int64 of shape (length,);
+    `labels` is a scalar, int64 or for a regression float32; the test splits have none. `digest`
+    is the sha256 of all this in hex: it is equal on two machines only if both feed the same.
+    """
+
+    def __init__(self, tensors: dict[str, torch.Tensor]):
+        """Keep every example's ids in one flat tensor per name; `offsets` says where each is."""
+        self.tensors = tensors
+        self.digest = digest(tensors)
+        self.offsets = tensors["offsets"].tolist()
+        self.ragged = [name for name in tensors if name not in ("offsets", "labels")]
+
+    def __len__(self):
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i):
+        i = range(len(self))[i]  # -1 is the last, and IndexError is raised past it
+        place = slice(self.offsets[i], self.offsets[i + 1])
+        item = {name: self.tensors[name][place].long() for name in self.ragged}
+        if "labels" in self.tensors:
+            item["labels"] = self.tensors["labels"][i]
+        return item
+
+
+def load_features(
+    task: glue.GlueTask, data_dir, split, tokenizer, max_length, cache_dir=None, overwrite=False
+) -> Features:
+    """Tokenize a split, or load what an earlier run or another worker has cached.
+
+    The cache is a file in `cache_dir`, or else `data_dir`; where that cannot be written there is
+    none. Of workers that start together one builds it and the others wait, but not for ever:
+    LOCK_SECONDS, then each tokenizes for itself. `overwrite` builds the cache anew. Raises
+    UserError for what is wrong with the data.
+    """
+    path, data = glue.read_file(task, data_dir, split)
+    key = cache_key(task, split, data, tokenizer, max_length)
+    model = re.sub(r"[^\w.-]+", "-", Path(tokenizer.name_or_path).name)[:40] or "tokenizer"
+    name = f"cached_{split}_{model}_{max_length}_{task.name.lower()}_{key[:12]}.safetensors"
+    cache = Path(cache_dir or data_dir) / name
+
+    outdated = identity(cache) if overwrite else None
+    if not overwrite and (features := load(cache, key)):
+        return features
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(filelock.FileLock(f"{cache}.lock", timeout=LOCK_SECONDS))
+        except filelock.Timeout:
+            log.warning("%s: another process is still at it, so this one does without", cache)
+            cache = None
+        except (OSError, NotImplementedError):  # a folder that cannot be written, or locked
+            cache = None
+        # Another worker may have built the cache while this one waited.
+        if cache and identity(cache) != outdated and (features := load(cache, key)):
+            return features
+        examples = glue.parse(task, split, path, data)
+        features = Features(tokenize(examples, tokenizer, max_length))
+        if cache:
+            store(cache, key, features)
+        return features
+
+
+def tokenize(examples, tokenizer, max_length):
+    """The tensors of Features: of each example at most `max_length` tokens, cut longest first."""
+    assert max_length > tokenizer.num_special_tokens_to_add(pair=True)  # or nothing is cut
+    names = [x for x in ("input_ids", "token_type_ids") if x in tokenizer.model_input_names]
+    flat, lengths = {name: [] for name in names}, [0]
+    for start in range(0, len(examples), CHUNK):
+        text_a, text_b, _ = zip(*examples[start : start + CHUNK], strict=True)
+        encoded = tokenizer(
+            list(text_a),
+            None if text_b[0] is None else list(text_b),
+            truncation="longest_first",
+            max_length=max_length,
+            return_attention_mask=False,
+        )
+        lengths += map(len, encoded["input_ids"])
+        for name in names:
+            ids = [token for row in encoded[name] for token in row]
+            flat[name].append(torch.tensor(ids, dtype=torch.int32))
+    tensors = {name: torch.cat(parts) for name, parts in flat.items()}
+    tensors["offsets"] = torch.tensor(lengths).cumsum(0)
+    if examples[0].label is not None:
+        tensors["labels"] = torch.tensor([example.label for example in examples])
+    return tensors
+
+
+def cache_key(task, split, data, tokenizer, max_length):
+    """The sha256 of everything that the features depend on."""
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    del state["truncation"], state["padding"]  # what the last call left there; each call sets them
+    sources = [
+        FORMAT,
+        [tokenizers.__version__, transformers.__version__],
+        [repr(task), split, hashlib.sha256(data).hexdigest(), max_length],
+        [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side],
+        [tokenizer.split_special_tokens, state],
+    ]
+    return hashlib.sha256(json.dumps(sources).encode()).hexdigest()
+
+
+def digest(tensors):
+    """The sha256 of named tensors, in hex."""
+    sha = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
+        sha.update(tensor.numpy())
+    return sha.hexdigest()
+
+
+def seal(key, features):
+    """What a cache file must carry to be trusted: the sha256 of its key and content."""
+    return list(hashlib.sha256(f"{key} {features.digest}".encode()).digest())
+
+
+def load(cache, key):
+    """The features in a cache file, or None if there is none that can be trusted."""
+    try:
+        tensors = safetensors.torch.load(cache.read_bytes())  # not mapped: NFS may take it away
+        found = tensors.pop("seal").tolist()
+        features = Features(tensors)
+    except (OSError, KeyError, safetensors.SafetensorError):
+        return None
+    return features if found == seal(key, features) else None
+
+
+def store(cache, key, features):
+    """Write a cache file whole or not at all; the lock on it must be held."""
+    tensors = features.tensors | {"seal": torch.tensor(seal(key, features))}
+    unfinished = cache.with_name(f"{cache.name}.tmp")  # one name: the next writer replaces it
+    try:
+        with open(unfinished, "wb") as file:
+            file.write(safetensors.torch.save(tensors))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, cache)
+    except OSError:  # a full disk, say: the features are at hand all the same
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+
+
+def identity(path):
+    """Which file is at a path, or None: another one after every `os.replace`."""
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        return status.st_ino, status.st_mtime_ns
+    return None

@@ -1,0 +1,139 @@
+"""BERT with a classifier on top, its tokenizer, its optimizer and its learning-rate schedule."""
+
+import hashlib
+import os
+import socket
+from pathlib import Path
+from pickle import UnpicklingError
+from urllib.parse import urlsplit
+
+from common.errors import UserError
+from common.models.tiny import tiny_model, tiny_tokenizer
+
+import torch
+import transformers
+from huggingface_hub import constants
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
+
+
+def load_model(args, task, world):
+    """The classifier for `task`, on this worker's device, and its tokenizer.
+
+    New weights are drawn from --seed, alike on every rank; afterwards the random state, and with
+    it dropout, differs between ranks. Raises UserError for a checkpoint that cannot be had.
+    """
+    transformers.logging.disable_progress_bar()
+    if world.rank > 0:
+        transformers.logging.set_verbosity_error()  # rank 0 says it for all
+    torch.manual_seed(args.seed)
+    num_labels = len(task.labels or ("score",))
+    if args.model_name_or_path == "tiny":
+        model, tokenizer = tiny_model(num_labels), tiny_tokenizer()
+    else:
+        model, tokenizer = load_checkpoint(args, num_labels)
+    if model.config.model_type != args.model_type:
+        raise UserError(
+            f"--model_type {args.model_type}: {args.model_name_or_path} holds a "
+            f"{model.config.model_type}; say --model_type {model.config.model_type}"
+        )
+    longest = getattr(model.config, "max_position_embeddings", args.max_seq_length)
+    if args.max_seq_length > longest:
+        raise UserError(
+            f"--max_seq_length {args.max_seq_length}: this model has positions for {longest}"
+        )
+    if args.dropout >= 0:
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = args.dropout
+    model.to(world.device).train()  # from_pretrained returns it in evaluation mode: no dropout
+    if args.fp16:
+        check_bfloat16(world.device)
+        model.forward = torch.autocast(world.device.type, torch.bfloat16)(model.forward)
+    torch.manual_seed(args.seed + world.rank)
+    return model, tokenizer
+
+
+def load_checkpoint(args, num_labels):
+    """A checkpoint and its tokenizer from a folder, from the hub, or from the hub's cache."""
+    name = args.model_name_or_path
+    local = Path(name).is_dir()
+    if not local and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
+        raise UserError(f"--model_name_or_path {name}: there is no such folder (in {Path.cwd()})")
+    offline = not local and not hub_answers()
+    where = {"cache_dir": args.cache_dir or None, "local_files_only": offline}
+    lower = {"do_lower_case": True} if args.do_lower_case else {}
+    try:
+        return from_pretrained(args, num_labels, lower, where)
+    except NotImplementedError:
+        raise  # the code is not finished: nothing is wrong with the checkpoint
+    except (OSError, ValueError, RuntimeError, SafetensorError, UnpicklingError) as error:
+        reason = str(error).strip().splitlines()[0]
+        if not isinstance(error, (OSError, ValueError)):
+            reason = f"a file is broken, or only half downloaded ({reason})"
+        fix = f"`hf download {name} --local-dir FOLDER`, and give that FOLDER here"
+        if local:
+            fix = "fetch the folder's files again"
+        elif offline:
+            reason = f"the hub ({constants.ENDPOINT}) does not answer, and the cache lacks it"
+            fix = f"where there is a network, {fix}"
+        raise UserError(
+            f"--model_name_or_path {name}: {reason}; {fix}; or use `tiny`, which needs nothing"
+        ) from None
+
+
+# SOLUTION(task1): load config, tokenizer and model with the Auto classes' from_pretrained
+def from_pretrained(args, num_labels, lower, where):
+    """The pretrained model in float32, with a new classifier for `num_labels`, and its tokenizer.
+
+    --config_name and --tokenizer_name, where given, take the place of the model's own. `where` is
+    for each of the three; `lower` is for the tokenizer.
+    """
+    name = args.model_name_or_path
+    config = AutoConfig.from_pretrained(
+        args.config_name or name, num_labels=num_labels, finetuning_task=args.task_name, **where
+    )
+    tokenizer = AutoTokenizer.from_pretrained(args.tokenizer_name or name, **lower, **where)
+    model = AutoModelForSequenceClassification.from_pretrained(
+        name, config=config, dtype=torch.float32, **where
+    )
+    return model, tokenizer
+
+
+def hub_answers():
+    """Whether the hub can be reached: asked once, for 5 s, where its own client tries for 25."""
+    if constants.HF_HUB_OFFLINE:
+        return False
+    hub = urlsplit(os.environ.get("HTTPS_PROXY") or constants.ENDPOINT)
+    try:
+        port = hub.port or {"http": 80}.get(hub.scheme, 443)
+        socket.create_connection((hub.hostname, port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def check_bfloat16(device):
+    """Raise UserError where bfloat16 would be emulated, and so many times slower than float32."""
+    if device.type == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    if not native:
+        raise UserError(
+            f"--fp16: this machine's {device.type} has no bfloat16 arithmetic, so that it would "
+            "be slower than without; leave --fp16 out"
+        )
+
+
+def weights_digest(model):
+    """SHA-256, in hex, of all parameters and buffers: equal only for bitwise equal weights."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()

@@ -1,0 +1,3 @@
+"""The phases of an iteration."""
+
+PHASES = ("data", "forward", "backward", "sync", "update")

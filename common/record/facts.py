@@ -1,0 +1,89 @@
+"""What run.json says of a run: arguments, versions, machine, model."""
+
+import os
+import platform
+import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
+
+import torch
+import transformers
+
+FORMAT = 2
+RENAMED = {  # what format 1 called each value that format 2 calls by another name
+    **{"task": "glue_task", "strategy": "task"},  # in run.json
+    **{"handed": "payload", "counted": "measured"},  # in traffic.rank<R>.json
+    **{"rank_sends": "sent_bytes", "rank_receives": "received_bytes"},
+}
+
+
+def describe(args, world, model, splits):
+    """What run.json says of a run at its start."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    cuda = world.device.type == "cuda"
+    return {
+        "format": FORMAT,
+        "task": args.task,
+        "glue_task": args.task_name,
+        "arguments": vars(args),
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
+        "git_commit": git_commit(Path(__file__).parent),
+        "host": platform.node(),
+        "processor": torch.cuda.get_device_name(world.device) if cuda else processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "world_size": world.size,
+        "hosts": [member["host"] for member in world.members],
+        "backend": world.backend,
+        "device": world.device.type,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "gradient_bytes": sum(p.numel() * p.element_size() for p in trained),
+        "examples": {
+            "train": len(splits.get("train", ())),
+            "dev": len(splits.get("dev", ())),
+        },
+        "start": now(),
+        "end": None,
+    }
+
+
+def upgrade(facts, version):
+    """Records of a format version as the newest version would have them."""
+    if version >= FORMAT:
+        return facts
+    if isinstance(facts, list):
+        return [upgrade(each, version) for each in facts]
+    if not isinstance(facts, dict):
+        return facts
+    inner = ("iterations", "epochs", "per_iteration")
+    return {
+        RENAMED.get(name, name): upgrade(value, version) if name in inner else value
+        for name, value in facts.items()
+    }
+
+
+def processor():
+    """The CPU's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def git_commit(folder):
+    """The commit that a folder is checked out at, "-dirty" if edited; None outside git."""
+    command = ["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def now():
+    """The time, as ISO 8601 in UTC."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

@@ -1,0 +1,219 @@
+"""Bytes: handed to each collective, expected on the wire, and counted on the network interface."""
+
+import contextlib
+import csv
+import functools
+import json
+import platform
+import sys
+import threading
+import time
+from pathlib import Path
+
+from common.files import write_whole
+
+import psutil
+import torch.distributed as dist
+
+RECORDED = ("all_reduce", "gather", "scatter")
+
+
+# SOLUTION(task4): what a ring moves, and what the root and the others do
+def expected_bytes(op, rank, size, tensor_bytes, root=0):
+    """(sent, received) by `rank` of `size` for one collective on a tensor of that many bytes.
+
+    gloo's and NCCL's all_reduce passes the tensor around a ring, twice, a part at a time: each
+    rank sends and receives 2(N-1)/N times its bytes. gather carries it from every other rank to
+    the root, scatter carries one part to each: N-1 times its bytes at the root.
+    Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in
+    MPICH", 2005; Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms", 2009.
+    """
+    if op == "all_reduce":
+        ring = 2 * (size - 1) / size * tensor_bytes
+        return ring, ring
+    many, one = ((size - 1) * tensor_bytes, 0) if rank == root else (0, tensor_bytes)
+    return (one, many) if op == "gather" else (many, one)
+
+
+class Traffic:
+    """The traffic of one rank's run.
+
+    `collectives` is a row for every tensor handed to one: step, op, shape, dtype, bytes.
+    `iterations` is a dict for every step. If all workers share this machine, the interface is the
+    loopback, and it carries what all of them send; else it carries what this rank sends.
+    """
+
+    def __init__(self, args, world):
+        self.args, self.world = args, world
+        self.shared = world.nic not in {member["nic"] for member in world.members} or (
+            len({member["address"] for member in world.members}) == 1
+        )
+        self.step, self.collectives, self.iterations = 1, [], []
+        self.folder = Path(args.output_dir)
+        self.stop = threading.Event()
+        path = self.folder / f"net.rank{world.rank}.csv"
+        rest = (world.nic, self.counters, self.stop)
+        self.sampler = threading.Thread(target=sample, args=(path, *rest), daemon=True)
+        self.sampler.start()
+
+    # SOLUTION(task4): append (step, op, shape, dtype, bytes) to self.collectives
+    def note(self, op, tensor):
+        """Record a tensor that is handed to a collective."""
+        size = tensor.numel() * tensor.element_size()
+        shape, dtype = list(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+        self.collectives.append((self.step, op, shape, dtype, size))
+
+    def recording(self, function):
+        """`function`, with every tensor that it hands to a collective recorded."""
+
+        @functools.wraps(function)
+        def recorded(*args, **kwargs):
+            with contextlib.ExitStack() as stack:
+                for op in RECORDED:
+                    stack.enter_context(self.patched(op))
+                return function(*args, **kwargs)
+
+        return recorded
+
+    @contextlib.contextmanager
+    def patched(self, op):
+        """While open, torch.distributed's `op` notes its tensor before it does its work."""
+        original = getattr(dist, op)
+
+        def noting(tensor, *args, **kwargs):
+            self.note(op, tensor)
+            return original(tensor, *args, **kwargs)
+
+        setattr(dist, op, noting)
+        try:
+            yield
+        finally:
+            setattr(dist, op, original)
+
+    def steps(self, steps, epoch):
+        """Go through the steps of an epoch and count each one's bytes on the interface."""
+        if self.step == 1:
+            dist.barrier()  # DDP's copy of the weights may still be on its way to another rank
+        for step_batches in steps:
+            before = self.counters()
+            yield step_batches
+            after, size, rank = self.counters(), self.world.size, self.world.rank
+            mine = [row for row in self.collectives if row[0] == self.step]
+            everyone = range(size) if self.shared else [rank]
+            wire = [expected_bytes(op, r, size, s) for _, op, _, _, s in mine for r in everyone]
+            own = [expected_bytes(op, rank, size, s) for _, op, _, _, s in mine]
+            self.iterations.append(
+                {
+                    "step": self.step,
+                    "epoch": epoch,
+                    "payload": sum(row[4] for row in mine),
+                    "sent_bytes": sum(sent for sent, _ in own),
+                    "received_bytes": sum(received for _, received in own),
+                    "expected": sum(sent + received for sent, received in wire),
+                    "measured": sum(after) - sum(before),
+                }
+            )
+            self.step += 1
+
+    def counters(self):
+        """(bytes sent, bytes received) on the interface since it was set up."""
+        # nowrap=True would take two threads' reads in the wrong order for a counter's overflow,
+        # and add all that it has counted once more.
+        counts = psutil.net_io_counters(pernic=True, nowrap=False)[self.world.nic]
+        return counts.bytes_sent, counts.bytes_recv
+
+    def finish(self):
+        """Write what was recorded; on rank 0 print the comparison."""
+        self.stop.set()
+        self.sampler.join()
+        rank = self.world.rank
+        with (self.folder / f"collectives.rank{rank}.csv").open("w", newline="") as file:
+            out = csv.writer(file)
+            out.writerow(["step", "collective", "shape", "dtype", "bytes"])
+            out.writerows(
+                (step, op, "x".join(map(str, shape)), dtype, size)
+                for step, op, shape, dtype, size in self.collectives
+            )
+        summary = self.summary()
+        write_whole(self.folder / f"traffic.rank{rank}.json", json.dumps(summary, indent=1) + "\n")
+        if rank == 0 and self.iterations:
+            print(table(summary))
+
+    def summary(self):
+        """The traffic as a dict: of each iteration, their mean, and of each epoch; in bytes."""
+        return {
+            "method": self.args.method,
+            "dtype": self.args.gradient_dtype,
+            "world_size": self.world.size,
+            "interface": self.world.nic,
+            "interface_carries": "all ranks" if self.shared else "this rank",
+            "iterations": self.iterations,
+            "epochs": [
+                {"epoch": epoch, **total([i for i in self.iterations if i["epoch"] == epoch])}
+                for epoch in sorted({i["epoch"] for i in self.iterations})
+            ],
+            "per_iteration": {
+                key: value / len(self.iterations) for key, value in total(self.iterations).items()
+            }
+            if self.iterations
+            else {},
+        }
+
+
+def sample(path, interface, read, stop):
+    """Write an interface's bytes per second, once a second until `stop`, in dstat's CSV format.
+
+    `read` returns the bytes that it has sent and received so far.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        out = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
+        out.writerow(["dstat columns"])
+        out.writerow(["Host:", platform.node(), "Interface:", interface])
+        out.writerow(["Cmdline:", " ".join(sys.argv)])
+        out.writerow(["system", "net/total", ""])
+        out.writerow(["time", "recv", "send"])
+        then, (sent, received) = time.monotonic(), read()
+        while not stop.wait(1):
+            now, (sent_now, received_now) = time.monotonic(), read()
+            rates = (received_now - received) / (now - then), (sent_now - sent) / (now - then)
+            out.writerow([time.strftime("%d-%m %H:%M:%S"), *rates])
+            file.flush()
+            then, sent, received = now, sent_now, received_now
+
+
+def total(iterations):
+    """The sums of the byte counts of some iterations."""
+    names = ("payload", "sent_bytes", "received_bytes", "expected", "measured")
+    return {name: sum(iteration[name] for iteration in iterations) for name in names}
+
+
+def difference(counts):
+    """How far the counted bytes are from the expected, in per cent; None where none is expected."""
+    if not counts["expected"]:
+        return None
+    return 100 * (counts["measured"] / counts["expected"] - 1)
+
+
+def table(summary):
+    """Expected against counted bytes, as text."""
+    carried = "sent and received by " + summary["interface_carries"]
+    rows = [
+        ("handed to collectives by each rank", "payload"),
+        ("sent by rank 0, expected", "sent_bytes"),
+        ("received by rank 0, expected", "received_bytes"),
+        (f"{carried}, expected", "expected"),
+        (f"counted on {summary['interface']}", "measured"),
+    ]
+    mean, epoch = summary["per_iteration"], summary["epochs"][0]
+    lines = [
+        f"traffic of {summary['method']}, {summary['world_size']} workers, {summary['dtype']}:",
+        f"{'bytes':44}{'per iteration':>16}{'first epoch':>16}",
+        *(f"{text:44}{mean[key]:16,.0f}{epoch[key]:16,.0f}" for text, key in rows),
+    ]
+    if difference(mean) is not None:
+        lines.append(
+            f"{'difference of counted and expected, %':44}"
+            f"{difference(mean):16.2f}{difference(epoch):16.2f}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,135 @@
+"""Reads what the probes wrote, and what a run left; all of it may be anything, and is only data."""
+
+import json
+import re
+from pathlib import Path
+
+from grading.checks.observation import Evaluation, Forward, Rank, Step
+from grading.worker.sketch import unpack
+
+import numpy as np
+
+LARGEST = 256 * 2**20  # bytes of one worker's record that are read
+PLUMBING = re.compile(r"(steps|trace)\.rank\d+\.jsonl?|run\.json")
+TEXTS = (".txt", ".json", ".jsonl", ".csv", ".log", ".md", ".out")
+LEFT = 2**20  # characters of what a run leaves that are read
+
+
+def read_rank(folder, number):
+    """The Rank that its probe's file tells of."""
+    rank = Rank()
+    rank.out, rank.err = (read_text(Path(folder) / f"{number}.{end}") for end in ("out", "err"))
+    reader = Reader(rank)
+    with (Path(folder) / f"{number}.events").open("rb") as file:
+        for line in file.read(LARGEST).split(b"\n")[:-1]:  # the last was cut short, if not empty
+            try:
+                event = json.loads(line)
+                getattr(reader, event.pop("event"))(**event)
+            except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+                rank.broken = f"{type(error).__name__}: {error}"
+                break
+    return rank
+
+
+def read_text(path, most=2**20):
+    """The text in a file's first bytes, whatever they are."""
+    with path.open("rb") as file:
+        return file.read(most).decode("utf-8", "replace")
+
+
+def read_left(folder):
+    """The text of the files that a run left, one after the other; links are not followed.
+
+    What the handout's own plumbing records, whatever a student writes, is not told by the student.
+    """
+    texts, room = [], LEFT
+    for path in sorted(folder.glob("*")) if folder.is_dir() and not folder.is_symlink() else ():
+        if PLUMBING.fullmatch(path.name):
+            continue
+        if path.suffix in TEXTS and path.is_file() and not path.is_symlink() and room > 0:
+            with path.open(errors="replace") as file:
+                texts.append(file.read(room))
+            room -= len(texts[-1])
+    return "\n".join(texts)
+
+
+class Reader:
+    """Takes a probe's events, each by the method of its name."""
+
+    def __init__(self, rank):
+        self.rank, self.current, self.sums, self.ended = rank, None, [], 0.0
+        self.forwards, self.values, self.collectives = [], [], []
+        self.done = []  # passes whose backward has run
+        self.shifted = False
+
+    def model(self, names, sizes, ddp):
+        if not self.rank.names:
+            self.rank.names, self.rank.sizes = [str(name) for name in names], sizes
+        self.rank.ddp = self.rank.ddp or ddp
+
+    def weights(self, weights, checksums):
+        self.current, self.sums = unpack(weights), checksums
+        if self.rank.start is None:
+            self.rank.start = self.current
+        elif self.done:
+            self.shifted = True
+        elif self.rank.steps and not self.forwards:  # changed after the update, before the next
+            self.rank.steps[-1].after, self.rank.steps[-1].sums = self.current, checksums
+
+    def updated(self, weights, checksums):
+        self.current, self.sums = unpack(weights), checksums
+        self.rank.steps[-1].after, self.rank.steps[-1].sums = self.current, checksums
+
+    def forward(self, grad, entered, training, rows, loss, logits):
+        arrays = {name: unpack(packed) for name, packed in rows.items()}
+        trimmed, masked = trim(arrays)
+        predictions = None if logits is None else unpack(logits).argmax(axis=-1)
+        one = Forward(trimmed, masked, training, loss, predictions, entered)
+        if grad:
+            if self.rank.steps and not self.done and not self.forwards:
+                self.rank.steps[-1].late, self.collectives = self.collectives, []
+            self.forwards.append(one)
+            return
+        steps, seen = len(self.rank.steps), self.rank.evaluations
+        if not seen or seen[-1].after != steps:
+            seen.append(Evaluation(steps, [], []))
+        seen[-1].rows += trimmed
+        seen[-1].predictions += [] if predictions is None else predictions.tolist()
+
+    def backward(self, value):
+        trained = [f for f in self.forwards if f.training] or self.forwards
+        self.values.append(value)
+        self.done += trained[-1:]
+        self.forwards = []
+
+    def swept(self, seconds):
+        self.ended = seconds
+
+    def step(self, gradients, rate, optimizer, seconds):
+        one = Step(self.done, self.values, unpack(gradients), rate, optimizer)
+        one.after, one.sums = self.current, self.sums  # unless it is told otherwise
+        one.collectives, one.seconds = self.collectives, seconds
+        one.waited, one.shifted = seconds - self.ended, self.shifted
+        self.rank.steps.append(one)
+        self.done, self.values, self.collectives, self.forwards = [], [], [], []
+        self.shifted = False
+
+    def collective(self, **facts):
+        self.rank.collectives.append(facts)
+        self.collectives.append(facts)
+
+
+def trim(arrays):
+    """The rows of a batch, without padding, and whether the mask hides exactly the padding."""
+    ids = arrays["input_ids"]
+    types = arrays.get("token_type_ids", np.zeros_like(ids))
+    labels = arrays.get("labels", np.full(len(ids), -1)).reshape(len(ids), -1)[:, 0]
+    lengths = ids.shape[1] - (ids[:, ::-1] != 0).argmax(axis=1)
+    rows = [
+        (tuple(row[:n].tolist()), tuple(kind[:n].tolist()), int(label))
+        for row, kind, label, n in zip(ids, types, labels, lengths, strict=True)
+    ]
+    padding = np.arange(ids.shape[1]) >= lengths[:, None]
+    mask = arrays.get("attention_mask", np.ones_like(ids)).reshape(ids.shape[0], -1)
+    masked = mask.shape != ids.shape or bool(((mask == 0) == padding).all())
+    return rows, masked

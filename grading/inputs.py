@@ -1,0 +1,110 @@
+"""What submissions are run on: a small model and data sets, built once for a grading session."""
+
+import contextlib
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+TOTAL_BATCH = 16  # examples of all workers for one update
+NEEDED = 1.2 * 2**30  # bytes of memory that four workers need, with all that grades them
+EVAL_BATCH = 8
+LENGTH = 64
+# Rows that do not fill the last batch, nor divide by the workers: as RTE's 2,490 do not.
+ROWS = {"short": (78, 10), "long": (222, 30)}  # (training set, dev set)
+SAMPLE = Path(__file__).resolve().parents[1] / "sample_data" / "RTE"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way of running a submission, chosen for what it shows.
+
+    With a `learning_rate` updates are plain gradient descent, whatever the optimizer.
+    """
+
+    name: str
+    rows: str
+    epochs: int
+    max_grad_norm: float
+    learning_rate: float | None = None
+    pause: float = 0.0
+
+
+SETTINGS = {
+    "plain": Setting("plain", "short", 1, 1e6, learning_rate=0.02),
+    "clipped": Setting("clipped", "short", 1, 0.1, learning_rate=0.5),
+    "adamw": Setting("adamw", "long", 3, 1.0, pause=3.0),
+}
+
+
+def worker_count():
+    """How many workers a distributed run has: 4, or 2 where there is little memory."""
+    return 4 if memory_limit() >= NEEDED else 2
+
+
+def memory_limit():
+    """The bytes of memory that this process may use: the machine's, or its container's."""
+    found = [psutil.virtual_memory().total]
+    groups = ["/"]
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        groups += [line.split(":")[2] for line in lines if line.split(":")[1] in ("", "memory")]
+    for group in groups:
+        for file in ("memory.max", "memory/memory.limit_in_bytes"):
+            first, _, name = file.rpartition("/")
+            with contextlib.suppress(OSError, ValueError):
+                path = Path("/sys/fs/cgroup", first, group.lstrip("/"), name)
+                found.append(int(path.read_text()))
+    return min(found)
+
+
+def build(folder):
+    """Write the model and the data sets into `folder`.
+
+    Returns, for each data set, the labels of all its rows by their token ids.
+    """
+    from common.models.tiny import tiny_model, tiny_tokenizer
+
+    import torch
+    import transformers
+
+    transformers.logging.disable_progress_bar()
+    model, tokenizer = tiny_model(2), tiny_tokenizer()
+    model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = 0.0
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    torch.save(model.state_dict(), folder / "model" / "pytorch_model.bin")
+    words = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
+    (folder / "model" / "vocab.txt").write_text("".join(f"{word}\n" for word, _ in words))
+    labels = {}
+    for name, (train, dev) in ROWS.items():
+        (folder / name).mkdir()
+        labels[name] = {}
+        for file, count in (("train.tsv", train), ("dev.tsv", dev)):
+            labels[name] |= write_rows(SAMPLE / file, folder / name / file, count, tokenizer)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)  # safetensors lets only the owner read
+    return labels
+
+
+def write_rows(source, target, count, tokenizer):
+    """Write the header and the first rows whose tokens differ from all those before.
+
+    Returns their labels by their token ids.
+    """
+    with source.open(newline="") as file:
+        header, *rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+    from common.data.glue import find_glue_task
+
+    words = find_glue_task("RTE").labels
+    labels, lines = {}, ["\t".join(header)]
+    for row in rows:
+        tokens = tuple(tokenizer(row[1], row[2], truncation=True, max_length=LENGTH).input_ids)
+        if tokens not in labels and len(labels) < count:
+            labels[tokens] = words.index(row[3])
+            lines.append("\t".join(row))
+    if len(labels) < count:
+        raise ValueError(f"{source}: only {len(labels)} of its rows differ; {count} are needed")
+    target.write_text("\n".join(lines) + "\n")
+    return labels

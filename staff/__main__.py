@@ -1,0 +1,22 @@
+"""What graders and instructors run: python -m staff COMMAND."""
+
+import sys
+
+from common.commands import run_command
+
+COMMANDS = {  # name -> (module, what it does)
+    "grade": ("staff.classroom.grade", "grade a folder of submissions"),
+    "gradescope": ("staff.classroom.gradescope", "make the autograder for Gradescope"),
+    "handout": ("staff.handout.build", "make the students' repository from this one"),
+    "timings": ("staff.timing.timings", "compare the times of many runs"),
+}
+MOVED = {"pack": "python -m grading pack"}
+
+
+def main(argv=None):
+    """Run a command; returns the exit code."""
+    return run_command("staff", COMMANDS, MOVED, sys.argv[1:] if argv is None else argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

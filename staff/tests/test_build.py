@@ -1,0 +1,198 @@
+"""The student's report: built as a PDF from records, and read back."""
+
+import json
+from types import SimpleNamespace
+
+from common.errors import UserError
+from report import build
+from report.markdown import sections, typst
+from staff.tests.test_figures import make_run
+
+import pypdf
+import pytest
+from matplotlib import image
+
+WHO = SimpleNamespace(netid="ab123", first="Ada", last="Byron")
+WORDS = "All of it is mine."
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def add_versions(run):
+    facts = json.loads((run.folder / "run.json").read_text())
+    facts["versions"] = {"torch": "2.13.0"}
+    (run.folder / "run.json").write_text(json.dumps(facts))
+    return str(run.folder)
+
+
+@pytest.fixture
+def runs(folder):
+    """Everything that the report asks for."""
+    scores = [{"epoch": epoch, "acc": 0.5 + epoch / 10} for epoch in (1, 2, 3)]
+    losses = [0.7 - i / 1000 for i in range(50)]
+    made = [make_run(folder / "one", "task1", losses, metrics=scores)]
+    made += [make_run(folder / task, f"task{task}", losses) for task in ("2a", "2b", "3")]
+    for batch in (16, 32):
+        traffic = ("2b", "float32", 8e6, 8.08e6)
+        made.append(make_run(folder / f"b{batch}", "task4", losses, traffic, batch=batch))
+    return [add_versions(run) for run in made]
+
+
+@pytest.fixture
+def answers(folder):
+    path = folder / "answers.md"
+    path.write_text(
+        "".join(f"## {title}\n\n{WORDS} {n}\n\n" for n, title in enumerate(build.SECTIONS))
+    )
+    return path
+
+
+def run(runs, answers, *more):
+    names = ["--netid", WHO.netid, "--first", WHO.first, "--last", WHO.last]
+    return build.main([*names, "--runs", *runs, "--answers", str(answers), *more])
+
+
+def pages(path):
+    return [page.extract_text() for page in pypdf.PdfReader(path).pages]
+
+
+def test_a_whole_report(runs, answers, folder, capsys):
+    assert run(runs, answers) == 0
+    said = capsys.readouterr().out
+    assert "missing" not in said
+    assert "report: ab123_Ada_Byron.pdf" in said
+    found = pages(folder / "ab123_Ada_Byron.pdf")
+    assert 3 <= len(found) <= 12
+    text = "\n".join(found)
+    assert "Ada Byron (ab123)" in text
+    for n, title in enumerate(build.SECTIONS):
+        assert title in text
+        assert f"{WORDS} {n}" in text
+    assert "1.200000" in text  # the first global loss: the mean of 0.7 and 1.7
+    for value in ("0.6000", "0.7000", "0.8000", "+1.00 %", "8.080", "0123456789ab", "2.13.0"):
+        assert value in text
+    means = [1.5 * n for n in range(1, 6)]
+    for value in (*means, sum(means)):
+        assert f"{value:.1f}" in text
+    assert "mean of 39 iterations" in text
+    assert "Missing" not in text
+    images = sum(len(page.images) for page in pypdf.PdfReader(folder / "ab123_Ada_Byron.pdf").pages)
+    assert images == 0  # figures are drawings, sharp at every size
+
+
+def test_every_page_can_be_looked_at(runs, answers, folder):
+    assert run(runs, answers, "--pages", str(folder / "pages")) == 0
+    count = len(pages(folder / "ab123_Ada_Byron.pdf"))
+    for number in range(1, count + 1):
+        page = image.imread(folder / "pages" / f"page-{number}.png")
+        assert page.shape[0] > page.shape[1] > 500  # A4, upright
+        ink = (page[..., :3].mean(axis=-1) < 0.5).mean()
+        assert 0.001 < ink < 0.3  # neither blank nor black
+    assert len(list((folder / "pages").iterdir())) == count
+
+
+def test_traced_steps_are_in_the_report(runs, answers, folder):
+    events = [
+        {"ph": "X", "name": name, "ts": 0, "dur": duration}
+        for name, duration in (
+            ("ProfilerStep#1", 8000),
+            ("gloo:all_reduce", 2000),
+            ("autograd::engine::evaluate_function: A", 1000),
+        )
+    ]
+    for rank in range(2):
+        path = folder / "3" / f"trace.rank{rank}.json"
+        path.write_text(json.dumps({"traceEvents": events}))
+    assert run(runs, answers) == 0
+    text = " ".join("\n".join(pages(folder / "ab123_Ada_Byron.pdf")).split())
+    assert "3 1 8.0 25% 50%" in text
+
+
+def test_what_is_missing_is_listed_with_its_command_and_marked(folder, answers, capsys):
+    few = make_run(folder / "few", "task2a", [0.7] * 10, batch=32)
+    one = make_run(folder / "one", "task1", [0.7] * 10, metrics=[{"epoch": 1, "acc": 0.5}])
+    text = answers.read_text().replace(f"{WORDS} 5", "<!-- not yet -->")
+    answers.write_text(text)
+    assert run([add_versions(few), add_versions(one)], answers) == 0
+    lines = capsys.readouterr().out.splitlines()
+    pairs = dict(zip(lines[:-1:2], map(str.strip, lines[1::2]), strict=True))
+    wanted = {
+        "the metric after 3 epochs (there are 1)": "--num_train_epochs 3",
+        "40 iterations to time (there are 10)": "--max_steps 40",
+        "the total batch is 32, and task 1's 16": "--per_gpu_train_batch_size 8",
+        "task 2b was not run": "task2b/run_glue.py",
+        "task 3 was not run": "task3/run_glue.py",
+        "task 4 was not run": "experiments/traffic.py",
+        "your reasoning": '"## Scalability"',
+    }
+    assert len(pairs) == len(wanted)
+    for (what, fix), (told, command) in zip(wanted.items(), pairs.items(), strict=True):
+        assert what in told
+        assert fix in command
+    assert lines[-1].endswith("(parts missing: 7)")
+    marked = "\n".join(pages(folder / "ab123_Ada_Byron.pdf"))
+    assert marked.count("Missing:") == 7
+
+
+def test_a_template_has_the_headings_and_counts_as_empty(folder, capsys):
+    path = folder / "new.md"
+    assert build.main(["--template", str(path)]) == 0
+    assert list(build.read_answers(path)) == list(build.SECTIONS)
+    run([add_versions(make_run(folder / "one", "task1", [0.7] * 10))], path)
+    assert capsys.readouterr().out.count("your reasoning") == len(build.SECTIONS)
+    assert build.main(["--template", str(path)]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_reasoning_is_set_as_markdown_and_is_never_code(folder, answers, runs):
+    hostile = (
+        '#read("/etc/hostname") $x$ @cite <label> \\ "quoted" *bold* _em_ `#code` [a](http://b.c)'
+    )
+    text = f"{hostile}\n\n- one\n- **two**\n\n1. first\n\n> said\n\n```\n## Scalability #x\n```\n"
+    answers.write_text(answers.read_text().replace(f"{WORDS} 0", text))
+    assert run(runs, answers) == 0
+    found = "\n".join(pages(folder / "ab123_Ada_Byron.pdf"))
+    for part in ('#read("/etc/hostname") $x$ @cite', "#code", "two", "first", "said", "#x"):
+        assert part in found, part
+    assert "*bold*" not in found
+
+
+def test_headings_in_code_are_not_headings():
+    text = "## A\n\none\n```\n## B\n```\n## C\ntwo"
+    assert sections(text) == {"A": "one\n```\n## B\n```", "C": "two"}
+    assert typst("a *b* `c`") == '#par[#"a "#emph[#"b"]#" "#raw("c")]\n'
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        ("format", "its records have format 99"),
+        ("heading", "there is no heading 'Task 9'"),
+        ("answers", "cannot be read"),
+        ("names", "--netid, --first: missing"),
+    ],
+)
+def test_what_cannot_be_used_is_told(folder, runs, answers, edit, says, capsys):
+    if edit == "format":
+        path = folder / "2b" / "run.json"
+        path.write_text(path.read_text().replace('"format": 1', '"format": 99'))
+    if edit == "heading":
+        answers.write_text("## Task 9\n")
+    if edit == "answers":
+        answers.write_bytes(b"\xff\xfe\x00")
+    if edit == "names":
+        code = build.main(["--last", "B", "--answers", str(answers), "--runs", *runs])
+    else:
+        code = run(runs, answers)
+    assert code == 2
+    assert says in capsys.readouterr().err
+    assert not list(folder.glob("*.pdf*"))
+
+
+def test_the_template_raises_no_usererror_of_its_own(folder):
+    with pytest.raises(UserError, match="cannot be read"):
+        build.read_answers(folder / "none.md")

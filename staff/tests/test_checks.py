@@ -1,0 +1,143 @@
+"""The checks' own judgement: numbers found in a text, rows that ranks read, rates, the rubric."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+from common.errors import UserError
+from grading import rubric
+from grading.checks import CHECKS
+from grading.checks.evidence import comparable
+from grading.checks.output import in_order, sources
+from grading.checks.rows import batch, data, shuffle
+from grading.checks.values import explain_rates
+from grading.results import FAILED, PASSED
+
+import pytest
+
+RANKS, BATCH, ROWS = 4, 4, 64
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("loss 0.6931 then 0.512, and 1.25e-1", 3),
+        ("0.69310\n0.51200\n0.125", 3),
+        ("0.512 0.6931 0.125", 1),  # in another order
+        ("0.7 0.5 0.1", 0),  # too few digits to tell
+        ("v0.6931 step10.512", 0),  # parts of words
+        ("0.6932 0.512 0.125", 0),
+        ('{"loss": 0.693100, "step": 1}\n{"loss": 0.512}', 2),
+    ],
+)
+def test_numbers_are_found_as_rounded_as_they_are(text, found):
+    assert in_order([0.6931, 0.512, 0.125], text) == found
+
+
+def task_of(order, epochs=2, size=BATCH):
+    """A task whose rank r reads rows order(epoch, r), `size` at a time."""
+    ranks = []
+    for rank in range(RANKS):
+        rows = [row for epoch in range(epochs) for row in order(epoch, rank)]
+        steps = [
+            SimpleNamespace(rows=rows[at : at + size], forwards=[None])
+            for at in range(0, len(rows), size)
+        ]
+        ends = [SimpleNamespace(after=len(order(0, rank)) // size)]
+        ranks.append(SimpleNamespace(steps=steps, evaluations=ends))
+    seen = SimpleNamespace(steps=len(ranks[0].steps), ranks=ranks)
+    evidence = SimpleNamespace(ranks=ranks, seen=seen)
+    return SimpleNamespace(
+        runs={"adamw": evidence}, workers=RANKS, batch=BATCH, rows=lambda *_: ROWS
+    )
+
+
+def dealt(epoch, rank):
+    """Rows dealt out in turn, in an order of each epoch's own."""
+    return [(7 * row + 13 * epoch) % ROWS for row in range(rank, ROWS, RANKS)]
+
+
+def test_shares_dealt_out_anew_in_every_epoch_are_right():
+    task = task_of(dealt)
+    assert [check(task).status for check in (batch, data, shuffle)] == [PASSED] * 3
+
+
+@pytest.mark.parametrize(
+    ("check", "order", "size", "cause"),
+    [
+        (data, lambda epoch, _: dealt(epoch, 0), BATCH, "same_data"),
+        (data, lambda epoch, rank: dealt(epoch, min(rank, 2)), BATCH, "rows_shared"),
+        (data, lambda epoch, rank: dealt(epoch, rank)[:8] * 2, BATCH, "rows_shared"),
+        (data, lambda epoch, rank: dealt(epoch, rank)[:8], BATCH, "rows_missing"),
+        (shuffle, lambda _, rank: dealt(0, rank), BATCH, "not_reshuffled"),
+        (batch, dealt, 4 * BATCH, "batch_not_divided"),
+    ],
+)
+def test_rows_read_wrongly_are_told(check, order, size, cause):
+    outcome = check(task_of(order, size=size))
+    assert (outcome.status, outcome.cause.name) == (FAILED, cause)
+
+
+def test_steps_are_compared_until_the_ranks_differ_in_rows():
+    task = task_of(lambda epoch, rank: dealt(epoch, rank)[: 16 if rank else 15], epochs=1)
+    assert comparable(task.runs["adamw"].seen) == 3
+
+
+@pytest.mark.parametrize(
+    ("rates", "cause"),
+    [
+        ([4e-5, 3e-5, 2e-5, 1e-5], None),
+        ([3e-5, 2e-5, 1e-5, 0.0], None),  # scheduler.step() before optimizer.step()
+        ([4e-5] * 4, "unscheduled"),
+        ([4e-5, 2e-5, 0.0, 0.0], "wrong_rate"),
+    ],
+)
+def test_learning_rates_must_fall_to_zero(rates, cause):
+    found = explain_rates(rates, 4e-5)
+    assert (found and found.name) == cause
+
+
+def test_the_rubric_names_checks_that_exist_and_needs_that_come_first():
+    checks, before = rubric.load(), set()
+    assert {check.name for check in checks} == set(CHECKS)
+    for check in checks:
+        assert {f"{check.task}/{need}" for need in check.needs} <= before | {
+            f"{check.task}/{name}" for name in CHECKS if f"{check.task}/{name}" not in IDS
+        }, check.id
+        before.add(check.id)
+
+
+IDS = {check.id for check in rubric.load()}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("checks: {}\npoints: {task1: {runs: 1}}", "is no rubric"),
+        ("checks: {walks: {title: t, needs: []}}\npoints: {task1: {walks: 1}}", "no check walks"),
+        ("checks: {runs: {title: t, needs: []}}\npoints: {task1: {runs: -1}}", "-1 points"),
+        ("[", "is no rubric"),
+    ],
+)
+def test_a_rubric_that_is_none_is_told(text, words, tmp_path):
+    (tmp_path / "rubric.yaml").write_text(text)
+    with pytest.raises(UserError, match=words):
+        rubric.load(tmp_path / "rubric.yaml")
+
+
+def test_the_grader_itself_loads_no_torch():
+    # Only the fork server and its children do: a container of 768 MB has no room for it twice.
+    code = "import grading.grader, sys; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_a_log_line_behind_a_progress_bar_is_read_and_the_bar_is_not():
+    rank = SimpleNamespace(
+        out="", err="\r 20%|##  | 1/5 [00:00<00:00, loss=0.5121]INFO loss 0.6931\n"
+    )
+    seen = SimpleNamespace(left="")
+    task = SimpleNamespace(runs={"adamw": SimpleNamespace(ranks=[rank], seen=seen)})
+    text = sources(task, "adamw")[1]
+    assert in_order([0.6931], text) == 1
+    assert in_order([0.5121], text) == 0

@@ -1,0 +1,352 @@
+"""A class is graded: real processes, hostile words, crashes, resuming, Ctrl-C; no training."""
+
+import contextlib
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from html.parser import HTMLParser
+from pathlib import Path
+
+from common.errors import UserError
+from grading.results import FAILED, NOT_RUN, PASSED, UNKNOWN, Report, Result
+from staff.classroom import grade as classroom
+from staff.classroom import tables
+from staff.classroom.tables import Row
+from tests.workers import ending, marked
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DEADLINE = 60  # seconds
+HOSTILE = (
+    "<script>document.title='taken'</script>\" onmouseover='x' </td></pre></details>@ROWS@\0\x1b[2J"
+    "\u202etxt.exe\r\n=cmd|'/C calc'!A0"
+)
+
+
+def stand_in(path, tasks=None, mapping=None, on_result=None):  # noqa: ARG001
+    """A grader for these tests: it does what the first word in task1/run_glue.py says."""
+    text = (path / "task1" / "run_glue.py").read_text()
+    report = Report(submission="not its name", seconds=1.0)
+    words = text.split()
+    statuses = {"right": (PASSED, PASSED), "wrong": (FAILED, NOT_RUN), "odd": (UNKNOWN, PASSED)}
+    if words[0] == "crash":
+        raise RuntimeError("no such reference")
+    if words[0] == "die":
+        subprocess.Popen(["sleep", "1000"])
+        os.kill(os.getpid(), signal.SIGKILL)
+    if words[0] == "sleep":
+        subprocess.run(["sleep", "1000"], check=False)
+    for check, status in zip(("task1/runs", "task2a/gradients"), statuses[words[0]], strict=True):
+        got = text if status == FAILED else ""
+        cause = "summed" if status == FAILED else ""
+        points = 2.0 * (status == PASSED)
+        report.results.append(Result(check, "A title", status, points, 2.0, got=got, cause=cause))
+        on_result(report.results[-1], report)
+    return report
+
+
+def submission(folder, text):
+    """A folder that the stand-in grades as the text says."""
+    (folder / "task1").mkdir(parents=True)
+    (folder / "task1" / "run_glue.py").write_text(text, newline="")
+    return folder
+
+
+def grade(folder, out, **options):
+    """Grade a class by the stand-in; the rows by name, and the lines of grades.csv."""
+    options = {"grade": stand_in, "seconds": DEADLINE, **options}
+    rows = classroom.grade_class(folder, out, **options)
+    with (out / "grades.csv").open(newline="", encoding="utf-8") as file:
+        table = {line["submission"]: line for line in csv.DictReader(file)}
+    return {row.name: row for row in rows}, table
+
+
+@pytest.fixture
+def room(tmp_path):
+    (tmp_path / "class").mkdir()
+    return tmp_path / "class"
+
+
+def test_a_class_is_graded_whatever_some_of_it_is(room, tmp_path, capsys, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("STARTED_BY", str(tmp_path))
+    submission(room / "ann", "right")
+    submission(room / "bob", "wrong")
+    submission(room / "cid", "crash")
+    submission(room / "dan", "die")
+    with zipfile.ZipFile(room / "eve.zip", "w") as bundle:
+        bundle.writestr("work/task1/run_glue.py", "odd")
+    (room / "fay.zip").write_bytes(b"no zip")
+    (room / "gus").mkdir()
+    (room / ".DS_Store").write_bytes(b"x")
+    rows, table = grade(room, tmp_path / "out", jobs=2)
+    assert list(rows) == ["ann", "bob", "cid", "dan", "eve", "fay", "gus"] == list(table)
+    assert (table["ann"]["points"], table["ann"]["possible"]) == ("4.0", "4.0")
+    assert (table["bob"]["task1/runs"], table["bob"]["task2a/gradients"]) == ("0.0", "0.0")
+    assert rows["eve"].report.submission == "eve"
+    for name, words in {"cid": "the grader failed: RuntimeError: no such reference",
+                        "dan": "exit code -9", "fay": "fay.zip is broken",
+                        "gus": "no task1/, task2a/"}.items():  # fmt: skip
+        assert table[name]["note"].startswith("could not be graded: ")
+        assert words in table[name]["note"]
+        assert table[name]["points"] == table[name]["task1/runs"] == ""
+    reports = sorted(path.name for path in (tmp_path / "out" / "reports").glob("*.json"))
+    assert reports == ["ann.json", "bob.json", "eve.json"]
+    assert not list((tmp_path / "out").rglob("*.part"))
+    assert not list((tmp_path / "tmp").iterdir())
+    left = [process for process in marked("STARTED_BY", str(tmp_path)) if process.name() == "sleep"]
+    assert not psutil.wait_procs(left, timeout=10)[1]
+    facts = json.loads((tmp_path / "out" / "grades.json").read_text())["submissions"]
+    assert facts[1]["checks"]["task1/runs"] == {"status": FAILED, "points": 0.0, "cause": "summed"}
+    said = capsys.readouterr()
+    assert "bob: 0 of 4 points; failed: task1/runs (1 s)" in said.out
+    assert "Traceback" in said.err
+    told = tables.summary_text(list(rows.values()))
+    assert "graded: 3 of 7" in told
+    assert "  task1/runs: 1 failed, 1 could not be checked: summed (1)" in told
+
+
+def test_it_resumes_and_grades_only_what_changed(room, tmp_path, capsys):
+    submission(room / "ann", "right")
+    submission(room / "bob", "wrong")
+    out, ages = tmp_path / "out", []
+    first, _ = grade(room, out)
+
+    def again(**options):
+        """Which submissions were graded this time, by the age of their reports."""
+        before = {p: p.stat().st_mtime_ns for p in (out / "reports").glob("*.json")}
+        rows, _ = grade(room, out, **options)
+        ages[:] = [p.stem for p, age in sorted(before.items()) if p.stat().st_mtime_ns != age]
+        return rows
+
+    assert {name: row.report for name, row in again().items()} == {
+        name: row.report for name, row in first.items()
+    }
+    assert ages == []
+    assert "2 of 2 are graded already" in capsys.readouterr().out
+    (room / "bob" / "task1" / "run_glue.py").write_text("right")
+    assert again()["bob"].report.points == 4
+    assert ages == ["bob"]
+    (room / "bob" / "task1" / "more.py").write_text("")
+    again()
+    assert ages == ["bob"]
+    again(tasks=["task1"])
+    assert ages == ["ann", "bob"]
+    again(tasks=["task1"], again=True)
+    assert ages == ["ann", "bob"]
+    (out / "reports" / "ann.json").write_text((out / "reports" / "bob.json").read_text())
+    assert again(tasks=["task1"])["ann"].report.submission == "ann"
+    assert ages == ["ann"]
+
+
+def test_every_byte_that_is_graded_counts(tmp_path):
+    folder, seen = submission(tmp_path / "ann", "right"), []
+    for name, content in (("task1/z.py", "1"), ("task1/z.py", "2"), ("y.py", "2"), ("a.zip", "1"),
+                          ("a.zip", "2")):  # fmt: skip
+        (folder / name).write_text(content)
+        seen.append(classroom.content_digest(folder))
+        assert classroom.content_digest(folder) == seen[-1]
+    (folder / "y.py").rename(folder / "x.py")
+    seen.append(classroom.content_digest(folder))
+    assert len(set(seen)) == 6
+
+
+def test_a_report_depends_on_the_kit(monkeypatch, tmp_path):
+    (tmp_path / "grading").mkdir()
+    rubric = tmp_path / "grading" / "rubric.yaml"
+    rubric.write_text("points: 1")
+    monkeypatch.setattr(classroom, "ROOT", tmp_path)
+    before = classroom.kit_digest(None, None)
+    assert classroom.kit_digest(None, None) == before
+    assert classroom.kit_digest(None, rubric) != before
+    rubric.write_text("points: 2")
+    assert classroom.kit_digest(None, None) != before
+
+
+def test_names_do_not_change_places(room, tmp_path):
+    """Two submissions whose names differ in the suffix, or in what a file's name cannot hold."""
+    names = [
+        "ann",
+        "x y",
+        "a:b",
+        "a_b",
+        "\u05d0\u202ex",
+        os.fsdecode(b"\xff"),
+        "=1+1",
+        "<b>",
+        "n\nl",
+    ]
+    for name in names:
+        submission(room / name, "right")
+    with zipfile.ZipFile(room / "ann.zip", "w") as bundle:
+        bundle.writestr("task1/run_glue.py", "wrong")
+    rows, table = grade(room, tmp_path / "out", jobs=2)
+    assert len(rows) == len(table) == len(names) + 1
+    assert rows["ann"].report.points == 4
+    assert rows["ann.zip"].report.points == 0
+    assert {"'=1+1", "<b>", "n | l", "\ufffd", "\u05d0<U+202E>x"} <= set(table)
+    files = [path.name for path in (tmp_path / "out" / "reports").glob("*.json")]
+    assert len(files) == len(rows)
+    assert all(ord(c) > 31 and c not in "<>:\u202e" for name in files for c in name)
+
+
+class Page(HTMLParser):
+    """The tags of a page, those that are open, and its text."""
+
+    VOID = ("meta", "link")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.names, self.text = [], set(), set(), ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        self.names |= {name for name, _ in attributes}
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_no_words_break_the_page_or_the_table():
+    def row(words):
+        fields = ("title", "expected", "got", "where", "cause", "diagnosis", "see", "tolerance")
+        statuses = (PASSED, FAILED, NOT_RUN, UNKNOWN)
+        checks = [
+            Result(f"task1/{status}", status=status, points=0, possible=1,
+                   **dict.fromkeys(fields, words)) for status in statuses
+        ]  # fmt: skip
+        return Row(words, Report(words, checks))
+
+    harmless, hostile = ([row(words), Row(words, error=words)] for words in ("words", HOSTILE))
+    pages = [tables.as_page(rows) for rows in (harmless, hostile)]
+    first, second = map(Page, pages)
+    assert first.tags == second.tags
+    assert first.names == second.names
+    assert not second.open
+    assert "<script>" in second.text
+    assert "@ROWS@" in second.text
+    assert "script" not in second.tags
+    assert not set("\0\x1b\u202e\r") & set(pages[1])
+    lines = list(csv.reader(tables.as_csv(hostile).splitlines()))
+    assert len({len(line) for line in lines}) == 1
+    assert len(lines) == 3
+    json.loads(tables.as_json(hostile))
+    told = "".join(row.told for row in hostile) + tables.summary_text(hostile)
+    assert not set("\0\x1b\u202e\r") & set(told)
+
+
+@pytest.mark.parametrize("text", ["=1", "+1", "-1", "@x", " =1", "\t=1", "\n=1", "\uff1d1", "\r@x"])
+def test_no_cell_is_a_formula(text):
+    table = tables.as_csv([Row(text, error=text)])
+    name = next(csv.reader([table.splitlines()[1]]))[0]
+    assert name[0] in "'\u2409\u240d"
+
+
+def test_a_submission_that_takes_too_long_costs_no_other(room, tmp_path):
+    submission(room / "ann", "sleep")
+    submission(room / "bob", "right")
+    rows, _ = grade(room, tmp_path / "out", jobs=2, seconds=4)
+    assert "not done after 0.0667 minutes" in rows["ann"].error
+    assert rows["bob"].report.points == 4
+
+
+CLASS = """
+import sys
+sys.path.insert(0, {tests!r})
+from staff.classroom import grade as classroom
+from staff import __main__
+from staff.tests.test_classroom import stand_in
+from functools import partial
+if __name__ == "__main__":
+    classroom.grade_class = partial(classroom.grade_class, grade=stand_in)
+    sys.exit(__main__.main(sys.argv[1:]))
+"""
+
+
+def heed_ctrl_c():
+    """In a new process: Ctrl-C counts, even where whoever runs these tests ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def names_below(process):
+    """The names of a process's children, and theirs, that are not over."""
+    found = set()
+    for child in psutil.Process(process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            found.add(child.name())
+    return found
+
+
+def test_ctrl_c_ends_all_and_keeps_what_is_finished(room, tmp_path):
+    submission(room / "ann", "right")
+    submission(room / "bob", "sleep")
+    script = tmp_path / "class.py"
+    script.write_text(CLASS.format(tests=str(Path(__file__).parent)))
+    command = [sys.executable, str(script), "grade", str(room), "--out", str(tmp_path / "out")]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    pipes = {"stderr": subprocess.PIPE, "text": True, "preexec_fn": heed_ctrl_c}
+    with ending(subprocess.Popen(command, env=env, **pipes)) as process:
+        deadline = time.monotonic() + DEADLINE
+        while "sleep" not in names_below(process):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        started = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 130
+    assert "interrupted; what is finished is kept" in errors
+    assert "Traceback" not in errors
+    psutil.wait_procs(started, timeout=DEADLINE)
+    assert not [child for child in started if child.is_running()]
+    assert (tmp_path / "out" / "reports" / "ann.json").exists()
+    assert not list(tmp_path.glob("grading-*"))
+    (room / "bob" / "task1" / "run_glue.py").write_text("right")
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 2 are graded already" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["grade", "nowhere"], "no folder: give"),
+        (["grade", "."], "no submission in ."),
+        (["grade", ".", "--jobs", "0"], "--jobs 0: give 1 or more"),
+        (["grade", ".", "--tasks", "task9"], "--tasks task9: there are task1,"),
+        (["grade", ".", "--mapping", "none"], "--mapping none: there is no such file"),
+        (["nothing"], "there is no command 'nothing'"),
+        ([], "name a command"),
+    ],
+)
+def test_a_mistake_is_told_in_a_line(tmp_path, arguments, words):
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "grading", *arguments]
+    done = subprocess.run(
+        command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE
+    )
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_submission_is_no_class(room, tmp_path):
+    submission(room / "ann", "right")
+    with pytest.raises(UserError, match="is a submission"):
+        grade(room / "ann", tmp_path / "out")

@@ -1,0 +1,131 @@
+"""Known mistakes are found again in the gradients that they give, and named."""
+
+from types import SimpleNamespace
+
+from grading.checks.evidence import Evidence
+from grading.checks.gradient_causes import explain_gradients
+from grading.checks.observation import Forward, Observation, Rank, Step
+from grading.plan import Ended
+from grading.rubric import BY_HEADING, FILE, SECTIONS
+from staff.gallery.wrong import WRONG
+from tests.workers import ROOT
+
+import numpy as np
+import pytest
+
+NAMES = [
+    *("embeddings.word_embeddings.weight", "encoder.query.weight", "encoder.query.bias"),
+    *("encoder.dense.weight", "encoder.dense.bias", "classifier.weight", "classifier.bias"),
+]
+RANKS = 4
+
+
+def clip(gradient, most=2.0):
+    return gradient * min(1.0, most / np.linalg.norm(gradient))
+
+
+def evidence_of(make, forwards=1, late=(), steps=2, after=None, most=1e6):
+    """Evidence whose gradients are make(local gradients of a step, rank, gradients kept so far)."""
+    random = np.random.default_rng(1)
+    local = random.normal(size=(steps, RANKS, len(NAMES), 16))
+    local *= np.array([1.0, 2.0, 0.5, 1.5])[:, None, None] * 0.3
+    mean = local.mean(axis=1)
+    ranks = []
+    for rank in range(RANKS):
+        one, kept = Rank(names=NAMES, sizes=[100] * len(NAMES)), np.zeros_like(mean[0])
+        for step in range(steps):
+            kept = make(local[step], rank, kept)
+            passes = [Forward([], True, True, 0.5, None)] * forwards
+            weights = [rank if after is None else after]
+            one.steps.append(Step(passes, [], kept, 0.1, "", None, weights, [], list(late)))
+        ranks.append(one)
+    reference = {
+        "names": NAMES,
+        "sizes": [100] * len(NAMES),
+        "local": local,
+        "mean": mean,
+        "norms": np.linalg.norm(local, axis=(2, 3)),
+        "norm": np.linalg.norm(mean, axis=(1, 2)),
+        "clipped": np.stack([clip(m, most) for m in mean]),
+    }
+    setting = SimpleNamespace(max_grad_norm=most)
+    return Evidence(setting, Observation(ranks, Ended([0] * RANKS)), reference)
+
+
+def left_out(names):
+    """Gradients of which the named tensors stay each rank's own."""
+    chosen = np.array([any(part in name for part in names) for name in NAMES])[:, None]
+    return lambda g, rank, _: np.where(chosen, g[rank], g.mean(axis=0))
+
+
+BIG = [{"op": "allreduce", "elements": 100 * len(NAMES)}]
+MISTAKES = {
+    "summed": (lambda g, *_: g.sum(axis=0), {}),
+    "divided_twice": (lambda g, *_: g.mean(axis=0) / RANKS, {}),
+    "scaled": (lambda g, *_: 0.5 * g.mean(axis=0), {}),
+    "clipped_before_average": (lambda g, *_: np.mean([clip(x) for x in g], axis=0), {"most": 2.0}),
+    "not_clipped": (lambda g, *_: g.mean(axis=0), {"most": 1.0}),
+    "no_sync": (lambda g, rank, _: g[rank], {}),
+    "averaged_too_late": (lambda g, rank, _: g[rank], {"late": BIG}),
+    "parameters_averaged": (lambda g, rank, _: g[rank], {"late": BIG, "after": 7}),
+    "only_root_has_mean": (
+        lambda g, rank, _: g.mean(axis=0) if rank == 0 else g[rank],
+        {},
+    ),
+    "rank_left_out": (lambda g, *_: g[:3].sum(axis=0) / 4, {}),
+    "gradients_kept": (lambda g, _, kept: kept + g.mean(axis=0), {}),
+    "accumulation_unscaled": (lambda g, *_: 2 * g.mean(axis=0), {"forwards": 2}),
+    "tensors_left_out": (left_out(["bias"]), {}),
+    "rounded": (lambda g, *_: np.round(g.mean(axis=0), 2), {}),
+    "zeroed": (lambda g, *_: np.zeros_like(g[0]), {}),
+    "mixed": (lambda g, *_: 0.1 * g[0] + 0.4 * g[1] + 0.2 * g[2] + 0.3 * g[3], {}),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_named(name):
+    make, facts = MISTAKES[name]
+    evidence = evidence_of(make, **facts)
+    apart = evidence.gradients(1e-4)
+    assert apart.step == (2 if name == "gradients_kept" else 1)
+    assert explain_gradients(evidence, apart).name == name
+
+
+def test_right_gradients_are_right():
+    assert evidence_of(lambda g, *_: g.mean(axis=0)).gradients(1e-9).step is None
+
+
+def test_a_mistake_that_nobody_has_named_gets_no_name():
+    random = np.random.default_rng(2)
+    evidence = evidence_of(lambda g, *_: random.normal(size=g[0].shape))
+    assert explain_gradients(evidence, evidence.gradients(1e-4)).name == ""
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        (["bias"], "the biases are not synchronised"),
+        (["classifier"], "the classifier's tensors are not synchronised"),
+        (["encoder.dense.weight"], "encoder.dense.weight is not synchronised"),
+    ],
+)
+def test_tensors_are_told_in_words(parts, words):
+    evidence = evidence_of(left_out(parts))
+    assert words in explain_gradients(evidence, evidence.gradients(1e-4)).sentence
+
+
+def test_gradients_that_are_no_numbers_are_wrong():
+    evidence = evidence_of(lambda g, *_: np.full_like(g[0], np.nan))
+    apart = evidence.gradients(1e-4)
+    assert (apart.step, apart.worst) == (1, np.inf)
+    explain_gradients(evidence, apart)
+
+
+def test_every_cause_points_to_a_section_of_the_handout():
+    headings = [
+        line.removeprefix("## ")
+        for line in (ROOT / FILE).read_text().splitlines()
+        if line.startswith("## ")
+    ]
+    assert list(BY_HEADING) == headings
+    assert {variant.cause for variant in WRONG} - {"todo"} <= set(SECTIONS)

@@ -1,0 +1,177 @@
+"""Figures and trace shares, against the records that they come from."""
+
+import json
+import re
+from pathlib import Path
+
+from cluster.launch import launch
+from common.errors import UserError
+from common.record.clock import PHASES
+from report import figures, traces
+from report.runs import load_run
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def make_run(folder, task, losses, traffic=None, batch=16, metrics=()):
+    """A folder as a run leaves it: two ranks, of which the second takes twice the time."""
+    folder.mkdir()
+    facts = {
+        "format": 2, "glue_task": "RTE", "task": task, "world_size": 2, "end": "now",
+        "arguments": {"model_name_or_path": "tiny"}, "host": "here", "processor": "a CPU",
+        "cores": 2, "git_commit": "0123456789abcdef", "metrics": list(metrics),
+        "examples": {"train": 64, "dev": 8},
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(facts))
+    for rank in range(2):
+        lines = []
+        for i, loss in enumerate(losses):
+            seconds = {phase: (rank + 1) * (n + 1) * (1 + 9 * (i == 0)) / 1000
+                       for n, phase in enumerate(PHASES)}  # fmt: skip
+            seconds["total"] = sum(seconds.values())
+            lines.append({"step": i + 1, "epoch": 1, "loss": loss + rank, "examples": batch // 2,
+                          "tokens": 10, "seconds": seconds})  # fmt: skip
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / f"steps.rank{rank}.jsonl").write_text(text)
+    if traffic:
+        method, dtype, expected, counted = traffic
+        per_iteration = {"payload": 1, "sent_bytes": 1, "expected": expected, "measured": counted}
+        told = {"method": method, "dtype": dtype, "per_iteration": per_iteration, "epochs": []}
+        (folder / "traffic.rank0.json").write_text(json.dumps(told))
+    return load_run(folder)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    scores = [{"epoch": 1, "acc": 0.5}, {"epoch": 2, "acc": 0.75}]
+    return [
+        make_run(tmp_path / "one", "task1", [0.9, 0.8, 0.7], metrics=scores),
+        make_run(tmp_path / "two", "task2a", [0.9, 0.8, 0.6]),
+        make_run(tmp_path / "b16", "task4", [0.9, 0.8], ("2b", "float32", 8e6, 9e6)),
+        make_run(tmp_path / "b32", "task4", [0.9, 0.8], ("2b", "float32", 8e6, 8e6), batch=32),
+    ]
+
+
+def lines_of(axis):
+    return [list(map(float, line.get_ydata())) for line in axis.get_lines()]
+
+
+def test_losses_and_their_difference_to_the_first(runs):
+    upper, lower = figures.draw_losses(runs[:2]).axes
+    assert lines_of(upper) == [pytest.approx(run.losses) for run in runs[:2]]
+    [gaps] = lines_of(lower)
+    assert gaps == pytest.approx([float("nan"), float("nan"), 0.1], nan_ok=True)
+    assert lower.get_yscale() == "log"
+    assert [text.get_text() for text in upper.get_legend().get_texts()] == ["task 1", "task 2a"]
+
+
+def test_phases_are_means_without_the_first_iteration(runs):
+    [axis] = figures.draw_phases(runs[:2]).axes
+    heights = [bar.get_height() for bars in axis.containers for bar in bars]
+    assert heights == pytest.approx([1.5 * n for n in (1, 1, 2, 2, 3, 3, 4, 4, 5, 5)])
+    assert "milliseconds" in axis.get_ylabel()
+
+
+def test_the_discarded_iteration_is_marked(runs):
+    [axis] = figures.draw_iterations(runs[:1]).axes
+    marked = [
+        line for line in axis.get_lines() if line.get_marker() == "x" and len(line.get_ydata())
+    ]
+    assert list(marked[0].get_ydata()) == pytest.approx([150])
+    spread = [line for line in axis.get_lines() if line.get_marker() == "."]
+    assert list(spread[0].get_ydata()) == pytest.approx([15, 15])
+
+
+def test_traffic_expected_beside_counted(runs):
+    [axis] = figures.draw_traffic(runs).axes
+    heights = [bar.get_height() for bars in axis.containers for bar in bars]
+    assert heights == [8, 8, 9, 8]
+    assert figures.draw_traffic(runs[:2]) is None
+
+
+def test_batches_by_total_size(runs):
+    left, right = figures.draw_batches(runs).axes
+    assert list(left.get_lines()[0].get_xdata()) == [16, 32]
+    assert lines_of(right) == [pytest.approx([9 * 64 / 16, 8 * 64 / 32])]
+    assert figures.draw_batches(runs[:3]) is None
+
+
+def test_accuracy_after_every_epoch(runs):
+    [axis] = figures.draw_accuracy(runs).axes
+    assert lines_of(axis) == [[0.5, 0.75]]
+    assert figures.draw_accuracy(runs[1:]) is None
+
+
+def test_every_figure_says_where_it_comes_from(runs, tmp_path, capsys):
+    folders = [str(run.folder) for run in runs]
+    assert figures.main([*folders, "--output_dir", str(tmp_path / "figures")]) == 0
+    assert "left out" not in capsys.readouterr().out
+    for name in figures.FIGURES:
+        assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / "figures" / f"{name}.svg").stat().st_size > 1000
+    source = figures.source_of(runs)
+    for part in ("one, two, b16, b32", "here (a CPU, 2 cores)", "0123456789ab"):
+        assert part in source
+
+
+def test_what_is_left_out_is_told(runs, tmp_path, capsys):
+    assert figures.main([str(runs[1].folder), "--output_dir", str(tmp_path / "figures")]) == 0
+    left_out = re.findall(r"left out, .*: (\w+)", capsys.readouterr().out)
+    assert left_out == ["traffic", "batches", "accuracy"]
+
+
+def event(name, start, seconds):
+    return {"ph": "X", "name": name, "ts": 1e6 * start, "dur": 1e6 * seconds}
+
+
+def test_shares_of_communication():
+    events = [
+        event("ProfilerStep#1", 0, 10),
+        event("autograd::engine::evaluate_function: A", 2, 2),
+        event("autograd::engine::evaluate_function: B", 3, 3),
+        event("gloo:all_reduce", 5, 2),
+        event("gloo:all_reduce", 6, 2),
+        event("aten::mm", 0, 10),
+        event("ProfilerStep#2", 10, 5),
+        event("gloo:gather", 14, 3),
+    ]
+    first, second = traces.shares(events)
+    assert first == {"step": 10, "communication": 3, "hidden": 1}
+    assert second == {"step": 5, "communication": 1, "hidden": 0}
+
+
+def test_the_trace_of_a_run_is_told(tmp_path, capsys):
+    assert traces.main([str(tmp_path)]) == 2
+    assert "run the task with --trace 3" in capsys.readouterr().err
+    for rank in (0, 1, 10):
+        events = [event("ProfilerStep#1", 0, 4), event("gloo:all_reduce", 1, 1)]
+        (tmp_path / f"trace.rank{rank}.json").write_text(json.dumps({"traceEvents": events}))
+    assert traces.main([str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert [line.split()[1:] for line in said.splitlines() if "rank " in line] == [
+        [rank, "1", "4000.0", "1000.0", "25%", "0%"] for rank in ("0", "1", "10")
+    ]
+    (tmp_path / "trace.rank0.json").write_text("{}")
+    with pytest.raises(UserError, match="no trace to read"):
+        traces.summary(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_traced_run_of_two_workers(tmp_path):
+    """The steps after the first, with DDP's collectives in them."""
+    command = f"""{ROOT}/task3/run_glue.py --model_type bert --model_name_or_path tiny --do_train
+        --task_name RTE --data_dir {ROOT}/sample_data/RTE --per_gpu_train_batch_size 4 --no_cuda
+        --max_seq_length 16 --max_steps 5 --trace 2 --output_dir {tmp_path}""".split()
+    result = launch(command, 2, quiet=True)
+    assert result.code == 0, result.summary()
+    for rank in range(2):
+        events = traces.load_trace(tmp_path / f"trace.rank{rank}.json")
+        steps = [e["name"] for e in events if e["name"].startswith("ProfilerStep")]
+        assert sorted(set(steps)) == ["ProfilerStep#1", "ProfilerStep#2"]
+        for step in traces.shares(events):
+            assert 0 < step["communication"] < step["step"]
+            assert 0 <= step["hidden"] <= step["communication"]
+    assert [row["steps"] for row in traces.summary(tmp_path)] == [2, 2]
+    assert not list(tmp_path.glob("*.part"))

@@ -1,0 +1,321 @@
+"""The students' repository: nothing of the solution in it, and with the solution it is this one."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from cluster.launch import launch
+from common.errors import UserError
+from staff.handout import build, leaks, manifest
+from staff.handout.regions import TASKS, cut, find_regions, paste
+from tests.workers import FLAGS, sample
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = '''\
+def mean(values):
+    # SOLUTION(task1): add them up
+    total = sum(values)
+    return total
+
+
+# SOLUTION(task2a): gather, then scatter
+@decorated
+def average(model):
+    """What it does."""
+    for bucket in model:
+        # a comment
+        gather(bucket)
+        scatter(bucket, root=0)
+'''
+STUBS = '''\
+def mean(values):
+    # TODO(task1): add them up
+    raise NotImplementedError("TODO(task1): add them up")
+    return total
+
+
+@decorated
+def average(model):
+    """What it does."""
+    # TODO(task2a): gather, then scatter
+    raise NotImplementedError("TODO(task2a): gather, then scatter")
+'''
+
+
+@pytest.fixture(scope="module")
+def files():
+    return build.handout(ROOT)
+
+
+@pytest.fixture
+def folder(files, tmp_path):
+    """A handout as students have it, with spaces in its name."""
+    build.write_folder(files, tmp_path / "a hand out")
+    return tmp_path / "a hand out"
+
+
+def start(folder, task, workers):
+    """Run a handout's script, and none of this repository; returns the launcher's result."""
+    data, output = sample(folder.parent / "data"), folder.parent / "out"
+    command = [str(folder / task / "run_glue.py"), *FLAGS.split(), "--do_eval", "--timeout", "30"]
+    command += ["--data_dir", str(data), "--output_dir", str(output)]
+    env = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    return launch(command, workers, quiet=True, env=env)
+
+
+def said(worker):
+    """What a worker wrote on stderr, less the progress bar."""
+    return [line for line in worker.stderr if line.strip() and "%|" not in line]
+
+
+def test_a_region_becomes_a_todo_and_comes_back():
+    regions = find_regions(SOURCE, "some.py")
+    assert [(r.task, r.hint) for r in regions] == [
+        ("task1", "add them up"),
+        ("task2a", "gather, then scatter"),
+    ]
+    assert cut(SOURCE, regions) == STUBS
+    assert paste(STUBS, regions) == SOURCE
+    first = paste(STUBS, regions, ["task1"])
+    assert paste(first, regions, ["task2a"]) == SOURCE
+    assert "total = sum" in first
+    assert "gather(bucket)" not in first
+    with pytest.raises(UserError, match="is not there as it was handed out"):
+        paste(SOURCE, regions)
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "reason"),
+    [
+        ("# SOLUTION(task9): what\nx = 1\n", 1, "write `# SOLUTION"),
+        ("# SOLUTION(task1) what\nx = 1\n", 1, "write `# SOLUTION"),
+        ("# solution: what\nx = 1\n", 1, "write `# SOLUTION"),
+        ("x = 1\n# SOLUTION(task1): what\n\ny = 1\n", 2, "marks no statement"),
+        ("x = 1  # SOLUTION(task1): what\ny = 1\n", 1, "marks no statement"),
+        ("if x:\n    y()\n    # SOLUTION(task1): what\nz()\n", 3, "marks no statement"),
+        ("x = 1\n# SOLUTION(task1): what\n", 2, "marks no statement"),
+        (SOURCE.replace("# a comment", "# SOLUTION(task1): no"), 12, "is within the region of"),
+        (f"# SOLUTION(task1): {'w' * 93}\nx = 1\n", 1, "too long by 12 characters"),
+    ],
+)
+def test_a_wrong_marker_is_told_with_file_and_line(source, line, reason):
+    with pytest.raises(UserError, match=reason) as told:
+        find_regions(source, "task1/some.py")
+    assert str(told.value).startswith(f"task1/some.py:{line}: ")
+
+
+def test_what_students_write_covers_the_course(files):
+    todos = {}
+    for path in files:
+        for region in build.regions_of(ROOT, path):
+            todos.setdefault(region.task, []).append((path, region.text))
+    assert set(todos) == set(TASKS)
+    for task, path, code in [
+        ("task1", "common/models/bert.py", "AutoModelForSequenceClassification.from_pretrained("),
+        ("task1", "common/workers/world.py", "dist.init_process_group("),
+        ("task1", "common/data/loader.py", "DistributedSampler("),
+        ("task1", "common/data/loader.py", "set_epoch("),
+        *(("task1", f"{task}/run_glue.py", "loss.backward()") for task in TASKS),
+        *(("task1", f"{task}/run_glue.py", "optimizer.step()") for task in TASKS),
+        *(("task1", f"{task}/run_glue.py", "evaluate(") for task in TASKS),
+        ("task2a", "task2a/run_glue.py", "dist.gather("),
+        ("task2a", "task2a/run_glue.py", "dist.scatter("),
+        ("task2a", "task2a/run_glue.py", "  average_gradients(model, world)"),
+        ("task2b", "task2b/run_glue.py", "dist.all_reduce("),
+        ("task3", "task3/run_glue.py", "DistributedDataParallel("),
+        ("task4", "common/record/traffic.py", "def expected_bytes("),
+    ]:
+        assert any(path == place and code in text for place, text in todos[task]), (path, code)
+        assert code not in files[path].decode() or code.startswith("def "), (path, code)
+
+
+def test_with_the_solution_the_handouts_sources_are_this_repositorys(folder):
+    filled = [path for task in TASKS for path in build.fill(folder, ROOT, [task])]
+    assert {path.split("/")[0] for path in filled} == {"common", *TASKS}
+    for room in ("common", *TASKS):
+        for path in (ROOT / room).glob("*.py"):
+            assert (folder / room / path.name).read_bytes() == path.read_bytes(), path
+    assert not [path for path in filled if b"TODO(" in (folder / path).read_bytes()]
+
+
+def test_the_same_sources_give_the_same_bytes_with_git_and_without(files, tmp_path):
+    copy = tmp_path / "a copy"
+    for path in [*manifest.tracked(ROOT), *manifest.MOVED]:
+        (copy / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, copy / path)
+    for junk in ("common/__pycache__/x.pyc", "sample_data/RTE/cached_train", "runs/a.md", "x.py"):
+        (copy / junk).parent.mkdir(parents=True, exist_ok=True)
+        (copy / junk).write_bytes(b"\xff")
+    assert build.handout(copy) == files
+    for name in ("1.zip", "2.zip"):
+        build.write_zip(dict(sorted(files.items(), reverse=name == "1.zip")), tmp_path / name)
+        os.utime(copy / "README.md", (0, 0))
+    assert (tmp_path / "1.zip").read_bytes() == (tmp_path / "2.zip").read_bytes()
+    with zipfile.ZipFile(tmp_path / "1.zip") as archive:
+        archive.extractall(tmp_path / "out")
+        assert archive.getinfo("handout/setup.sh").external_attr >> 16 == 0o100755
+    for path, data in files.items():
+        assert (tmp_path / "out" / "handout" / path).read_bytes() == data
+
+
+def test_reference_checks_answers_and_mutants_stay_out(files):
+    for secret in (
+        "staff/reference.py",
+        "staff/gallery/mistakes.py",
+        "staff/tests/test_twin.py",
+        ".ci/run",
+    ):
+        assert not manifest.rule_for(secret)[1]
+        assert secret not in files
+    for pattern in ("grading/anything.py", "staff/gallery/x.py", "shared/x", "new.py"):
+        assert not manifest.rule_for(pattern)[1]
+    assert not [path for path in files if path.startswith("report/example/")]
+    assert all(why or "/" not in pattern for pattern, _, why in manifest.RULES)
+    for path in files:
+        if path.endswith(".py"):
+            ast.parse(files[path])
+
+
+LEAKS = {
+    "README.md": "1. `loss.backward()`: the gradient",
+    "task1/README.md": "    optimizer.step()   # and so on",
+    "task3/README.md": "say `x` or model = DistributedDataParallel( model, static_graph = True )",
+    "task2a/README.md": "dist.gather(bucket,\n  copies, dst=0)",
+    "common/errors.py": "if x:\n    optimizer . step()",
+    "common/units.py": "x = 'write: model = DistributedDataParallel(model, static_graph=True)'",
+    "common/workers/heartbeat.py": "# bucket /= world.size\nx = 1",
+    "cluster/launch.py": "ring = 2*(size-1)/size*tensor_bytes",
+    "LICENSE": "dist.all_reduce(\n    bucket,\n    op=dist.ReduceOp.SUM,\n)",
+}
+
+
+@pytest.fixture(scope="module")
+def solution(files):
+    found = {}
+    for path in files:
+        if build.regions_of(ROOT, path):
+            found |= leaks.solution_statements((ROOT / path).read_text(), path)
+    return found
+
+
+@pytest.mark.parametrize("path", LEAKS)
+def test_the_solution_is_found_wherever_it_stands(files, solution, path):
+    assert leaks.find_leaks(files, solution) == []
+    whole = {**files, path: files[path] + b"\n" + LEAKS[path].encode() + b"\n"}
+    (leak,) = leaks.find_leaks(whole, solution)
+    assert leak.startswith(f"{path}:")
+    assert "of the solution in " in leak
+    if path.endswith(".py"):
+        assert int(leak.split(":")[1]) > files[path].count(b"\n")
+
+
+def test_each_region_left_in_would_be_found(files, solution):
+    for path in files:
+        regions = build.regions_of(ROOT, path)
+        for n in range(len(regions)):
+            text = cut((ROOT / path).read_text(), regions[:n] + regions[n + 1 :])
+            assert leaks.find_leaks({path: text.encode()}, solution), (path, regions[n].hint)
+
+
+def test_what_nobody_can_read_and_what_leads_nowhere_is_found(solution):
+    (leak,) = leaks.find_leaks({"common/x.pyc": b"\xff\x00"}, solution)
+    assert "is not text" in leak
+    odd = {
+        "README.md": b"[a](CHANGELOG.md) [b](https://example.org) [c](LICENSE)",
+        "LICENSE": b"",
+        "common/__init__.py": b"import common.gone\nimport json\nfrom grading.oracle import x\n",
+    }
+    assert [line.split(" leads")[0].split(", which")[0] for line in leaks.loose_ends(odd)] == [
+        "README.md: its link to CHANGELOG.md",
+        "common/__init__.py:1: imports common/gone.py",
+        "common/__init__.py:3: imports grading/oracle/x.py",
+    ]
+
+
+def test_an_edit_that_fits_no_more_is_told(monkeypatch):
+    monkeypatch.setattr(build, "EDITS", [("README.md", "no such text", "")])
+    with pytest.raises(UserError, match="0 places, and not one"):
+        build.handout(ROOT)
+
+
+def test_a_leak_leaves_nothing_written(monkeypatch, tmp_path):
+    edit = ("README.md", r"\A", "    optimizer.step()\n")
+    monkeypatch.setattr(build, "EDITS", [*manifest.EDITS, edit])
+    with pytest.raises(UserError, match=r"README.md:1: has `optimizer.step\(\)`"):
+        build.main([str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_handout_takes_the_place_of_nothing_but_an_unedited_one(folder, files):
+    (folder / "runs").mkdir()
+    fewer = {path: data for path, data in files.items() if path != "TODO.md"}
+    build.write_folder(fewer, folder)
+    assert not (folder / "TODO.md").exists()
+    assert (folder / "runs").is_dir()
+    (folder / "task1" / "run_glue.py").write_text("my work\n")
+    with pytest.raises(UserError, match=r"task1/run_glue.py is not as it was handed out"):
+        build.write_folder(files, folder)
+    assert (folder / "task1" / "run_glue.py").read_text() == "my work\n"
+    build.write_folder(files, folder, force=True)
+    assert (folder / "task1" / "run_glue.py").read_bytes() == files["task1/run_glue.py"]
+
+
+def test_other_folders_are_refused(files, monkeypatch, tmp_path):
+    (tmp_path / "mine").write_text("")
+    with pytest.raises(UserError, match="is not empty, and no handout"):
+        build.write_folder(files, tmp_path)
+    with pytest.raises(UserError, match="is a file"):
+        build.write_folder(files, tmp_path / "mine")
+    monkeypatch.setattr(build, "KIT", tmp_path / "kit")
+    for inside in (build.KIT, build.KIT / "runs" / "handout"):
+        with pytest.raises(UserError, match="is within this repository"):
+            build.write_folder(files, inside, force=True)
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "mine"]
+
+
+def test_the_handouts_lint_is_clean(folder):
+    for command in (["check"], ["format", "--check"]):
+        command = [sys.executable, "-m", "ruff", *command, "--no-cache", "."]
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+        assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_an_unfinished_task_ends_with_one_sentence_on_every_rank(folder):
+    build.fill(folder, ROOT, [task for task in TASKS if task != "task2b"])
+    result = start(folder, "task2b", 2)
+    assert result.code == 1
+    for worker in result.workers:
+        (line,) = said(worker)
+        place, todo = line.split(": ", 1)
+        assert todo.startswith("TODO(task2b): each bucket: all_reduce, then divide (write it there")
+        path, number = place.split(":")
+        assert "raise NotImpl" in (folder / path).read_text().splitlines()[int(number) - 1]
+
+
+def test_what_is_finished_runs_though_other_parts_are_not(folder):
+    build.fill(folder, ROOT, ["task1"])
+    result = start(folder, "task1", 1)
+    assert result.code == 0, result.summary()
+    assert any(line.startswith("after epoch 1: acc") for line in result.workers[0].stdout)
+
+
+def test_the_test_of_what_is_to_be_written_is_skipped_and_says_what(folder):
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
+    command += ["tests/test_loader.py", "tests/test_cli.py"]
+    env = {**os.environ, "PYTHONPATH": str(folder)}
+    run = subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert run.returncode == 0, run.stdout
+    assert "TODO(task1): deal the rows to the ranks" in run.stdout
+    passed, skipped = (
+        int(run.stdout.split(f" {word}")[0].split()[-1]) for word in ("passed", "skipped")
+    )
+    assert passed > 50
+    assert skipped > 5

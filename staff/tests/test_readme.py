@@ -1,0 +1,97 @@
+"""The READMEs keep their word: the commands they print run, the flags they list exist."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from common import cli
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+READMES = [ROOT / "README.md", *sorted(ROOT.glob("task*/README.md"))]
+TEXT = {path.relative_to(ROOT).as_posix(): path.read_text() for path in READMES}
+
+
+def commands(text):
+    """The indented lines of a README, continued lines joined, comments dropped."""
+    blocks = re.findall(r"(?:^    .+\n)+", text, re.MULTILINE)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [line.split("  #")[0].strip() for line in lines]
+
+
+def run(command, seconds=120, **options):
+    """Run a command in the repository and return what it printed; it must succeed."""
+    result = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, **options
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_the_table_of_flags_is_the_one_that_the_code_has():
+    assert cli.flag_table() in TEXT["README.md"]
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_every_script_module_and_make_target_is_there(name):
+    for line in commands(TEXT[name]):
+        for script in re.findall(r"\b[\w/]+\.py\b", line):
+            assert (ROOT / script).is_file(), line
+        for module in re.findall(r"-m ((?:cluster|report)\.\w+)", line):
+            assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), line
+        for target in re.findall(r"^make (\w+)", line):
+            assert run(["make", "--dry-run", target, "GLUE_DIR=x"]), line
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_every_flag_in_a_command_exists(name, tmp_path):
+    for line in commands(TEXT[name]):
+        match = re.search(r"\b(task\w+/run_glue\.py)\b(.*)", line)
+        if match and "..." not in line:
+            printed = match[2].replace("--local_rank R", "--local_rank 3")
+            words = shlex.split(printed.replace("$GLUE_DIR/RTE", str(tmp_path)))
+            args = cli.parse_args(ROOT / match[1], argv=words, env={})
+            assert args.per_gpu_train_batch_size * args.world_size == 64, line
+
+
+@pytest.mark.parametrize("line", re.findall(r"`(diff \S+ \S+)`", TEXT["README.md"]))
+def test_the_diffs_to_read_are_short(line):
+    result = subprocess.run(shlex.split(line), cwd=ROOT, capture_output=True, text=True, timeout=20)
+    changed = re.findall(r"^[<>] ", result.stdout, re.MULTILINE)
+    assert result.returncode == 1
+    assert len(changed) <= (90 if "task4" in line else 30)
+
+
+def test_the_command_for_no_network_trains(tmp_path):
+    first = next(line for line in commands(TEXT["README.md"]) if line.startswith("python task1"))
+    other = re.search(r"With no network, use `([^`]*)`", TEXT["README.md"].replace("\n", " "))[1]
+    words = shlex.split(first)[1:] + shlex.split(other)
+    words[words.index("--output_dir") + 1] = str(tmp_path / "out")
+    printed = run([sys.executable, *words, "--max_steps", "3"])
+    assert "minibatch 3: loss 0." in printed
+    assert "after epoch 1: acc 0." in printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_make_demo_ends_with_equal_losses_rising_accuracy_traffic_and_a_picture():
+    printed = run(["make", "demo"], seconds=800)
+    gaps = re.search(r"max \|difference\|, first epoch(.*)", printed)[1].split()
+    assert len(gaps) == 5
+    assert all(float(gap) <= 1e-5 for gap in gaps)
+    accuracy = [
+        [float(value) for value in re.search(rf"acc after epoch {n}(.*)", printed)[1].split()]
+        for n in (1, 2, 3)
+    ]
+    assert all(after > before for before, after in zip(accuracy[0], accuracy[2], strict=True))
+    assert min(accuracy[2]) > 0.8  # chance is 0.5
+    traffic = re.findall(r"task 4: (\w+) .* ([+-][\d.]+) %", printed)
+    assert [method for method, _ in traffic] == ["2b", "2a", "3", "2b"]
+    picture = re.search(r"^picture: (.*)$", printed, re.MULTILINE)[1]
+    assert Path(picture).read_bytes().startswith(b"\x89PNG")
+    example = re.search(r"^example of a report: (.*)$", printed, re.MULTILINE)[1]
+    assert Path(example).read_bytes().startswith(b"%PDF")
+    assert "missing in" not in printed

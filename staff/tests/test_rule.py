@@ -1,0 +1,195 @@
+"""The rule of the house, over every task's script: nothing but the lesson differs."""
+
+import ast
+import difflib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TASKS = {path.parent.name: path for path in sorted(ROOT.glob("task*/run_glue.py"))}
+TREES = {task: ast.parse(path.read_text()) for task, path in TASKS.items()}
+
+# (from, to): every line of main() that differs, with - and + in front, between its neighbours.
+LESSONS = {
+    ("task1", "task2a"): [
+        '                 record.lap("backward")',
+        "+            # SOLUTION(task2a): make the gradients the mean over the ranks, "
+        "before they are clipped",
+        "+            average_gradients(model, world)",
+        '+            record.lap("sync")',
+        "             clip_grad_norm_(model.parameters(), args.max_grad_norm)",
+    ],
+    ("task2a", "task2b"): [],
+    ("task1", "task3"): [
+        "     optimizer, scheduler = make_optimizer(model, args, record.updates)",
+        "+    # SOLUTION(task3): wrap the model in DistributedDataParallel, with static_graph=True",
+        "+    model = DistributedDataParallel(model, static_graph=True)",
+        " ",
+    ],
+    ("task2b", "task4"): [
+        "     optimizer, scheduler = make_optimizer(model, args, record.updates)",
+        "+    traffic = Traffic(args, world)",
+        "+    model, average_gradients = profiled(model, args, traffic)",
+        " ",
+        "     for epoch in record.epochs():",
+        "-        for step_batches in record.steps(batches, epoch):",
+        "+        for step_batches in traffic.steps(record.steps(batches, epoch), epoch):",
+        "             optimizer.zero_grad()",
+        "     record.finish(model, tokenizer)",
+        "+    traffic.finish()",
+    ],
+}
+# What a script defines besides main().
+DEFINED = {
+    "task1": [],
+    "task2a": ["average_gradients"],
+    "task2b": ["average_gradients"],
+    "task3": [],
+    "task4": ["FLAGS", "AVERAGE", "profiled", "in_dtype", "with_gradient"],
+}
+# What of a script's imports task 1 does not have: the lesson's own tools.
+IMPORTED = {
+    "task1": set(),
+    "task2a": {"common.gradients.gradient_buckets", "torch", "torch.distributed"},
+    "task2b": {"common.gradients.gradient_buckets", "torch.distributed"},
+    "task3": {"torch.nn.parallel.DistributedDataParallel"},
+    "task4": {
+        *("task2a.run_glue", "task2b.run_glue", "common.cli.Flag", "common.record.traffic.Traffic"),
+        *("torch", "torch.distributed", "torch.nn.parallel.DistributedDataParallel"),
+    },
+}
+
+
+def function(task, name):
+    """The one function of that name in a task's script."""
+    (found,) = (n for n in TREES[task].body if isinstance(n, ast.FunctionDef) and n.name == name)
+    return found
+
+
+def source(task, name):
+    """The lines of a function in a task's script, comments too."""
+    node = function(task, name)
+    return TASKS[task].read_text().splitlines()[node.lineno - 1 : node.end_lineno]
+
+
+def differences(before, after):
+    """The lines that differ and their neighbours, as a patch lists them."""
+    lines = list(difflib.unified_diff(before, after, n=1, lineterm=""))[2:]
+    return [line for line in lines if not line.startswith("@@")]
+
+
+def imports(tree):
+    """The dotted names of everything that is imported anywhere in a module."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: a relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def line_of(tree, call):
+    """The line of the one call of that name in a tree."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    (line,) = (node.lineno for node in calls if ast.unparse(node.func) == call)
+    return line
+
+
+def test_every_task_has_its_rule():
+    assert set(TASKS) == set(DEFINED) == set(IMPORTED) == {t for pair in LESSONS for t in pair}
+
+
+@pytest.mark.parametrize(("before", "after"), LESSONS, ids=map("-".join, LESSONS))
+def test_nothing_but_the_lesson_differs_between(before, after):
+    found = differences(source(before, "main"), source(after, "main"))
+    assert found == LESSONS[before, after], (
+        f"the lesson from {before} to {after} is no longer what LESSONS says; main() differs by\n"
+        + "\n".join(found)
+    )
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_around_main_there_is_only_the_lesson_too(task):
+    body = TREES[task].body
+    assert ast.get_docstring(TREES[task])
+    assert imports(TREES[task]) - imports(TREES["task1"]) == IMPORTED[task]
+    assert imports(TREES["task1"]) <= imports(TREES[task])
+    kinds = (ast.Import, ast.ImportFrom)
+    rest = [node for node in body[1:] if not isinstance(node, kinds)]
+    names = [
+        ast.unparse(node.targets) if isinstance(node, ast.Assign) else node.name
+        for node in rest[:-1]
+    ]
+    assert names == [*DEFINED[task], "main"]
+    flags = ", FLAGS" if "FLAGS" in DEFINED[task] else ""
+    start = f"if __name__ == '__main__':\n    run(main, __file__{flags})"
+    assert ast.unparse(rest[-1]) == start
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_step_does_its_parts_in_order(task):
+    main = function(task, "main")
+    parts = ["optimizer.zero_grad", "model", "loss.backward", "average_gradients"]
+    parts += ["clip_grad_norm_", "optimizer.step", "scheduler.step"]
+    called = {ast.unparse(node.func) for node in ast.walk(main) if isinstance(node, ast.Call)}
+    averages = "average_gradients" in called
+    assert averages == (task in ("task2a", "task2b", "task4"))
+    assert averages or task == "task1" or "DistributedDataParallel" in called
+    lines = [line_of(main, part) for part in parts if averages or part != "average_gradients"]
+    assert lines == sorted(lines), "averaging comes after backward and before clipping"
+
+
+@pytest.mark.parametrize("task", ["task2a", "task2b", "task4"])
+def test_gradients_are_averaged_once_per_step_and_not_per_micro_batch(task):
+    main = function(task, "main")
+    micro_batches = max(
+        (node for node in ast.walk(main) if isinstance(node, ast.For)), key=lambda n: n.lineno
+    )
+    assert ast.unparse(micro_batches.iter) == "step_batches"
+    assert line_of(main, "average_gradients") > micro_batches.end_lineno
+
+
+def test_2a_and_2b_differ_in_the_body_of_one_function_alone():
+    ours, theirs = (function(task, "average_gradients") for task in ("task2a", "task2b"))
+    assert ast.unparse(ours.args) == ast.unparse(theirs.args) == "model, world"
+    assert ast.get_docstring(ours)
+    assert ast.get_docstring(theirs)
+    calls = {
+        task: {ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
+        for task, tree in (("task2a", ours), ("task2b", theirs))
+    }
+    collectives = {
+        task: {name for name in names if name.startswith("dist.")} for task, names in calls.items()
+    }
+    assert collectives == {"task2a": {"dist.gather", "dist.scatter"}, "task2b": {"dist.all_reduce"}}
+
+
+def test_task_4_profiles_the_lessons_and_not_copies_of_them():
+    import task2a.run_glue
+    import task2b.run_glue
+    import task4.run_glue
+
+    profiled = task4.run_glue.AVERAGE
+    assert profiled["2a"] is task2a.run_glue.average_gradients
+    assert profiled["2b"] is task2b.run_glue.average_gradients
+    wrapped = [line[1:].strip() for line in LESSONS["task1", "task3"] if line[0] == "+"]
+    lines = [line.strip() for line in source("task4", "profiled")]
+    assert lines[(at := lines.index(wrapped[0])) : at + 2] == wrapped
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_script_is_short_and_its_loop_fits_on_a_screen(task):
+    lines = TASKS[task].read_text().splitlines()
+    assert len([line for line in lines if "# SOLUTION(" not in line]) <= 100
+    assert len(source(task, "main")) <= 40
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("common/**/*.py")), ids=lambda path: path.name)
+def test_the_plumbing_imports_no_other_room(path):
+    rooms = {"cluster", "grading", "report", "tests", "download_glue_data"}
+    rooms |= {folder.name for folder in ROOT.glob("task*")}
+    found = {name for name in imports(ast.parse(path.read_text())) if name.split(".")[0] in rooms}
+    assert not found, f"{path.name} imports {', '.join(sorted(found))}"

@@ -1,0 +1,161 @@
+"""A submission's processes: what they can reach, what they may use, and that they all end."""
+
+import os
+import signal
+import socket
+import sys
+
+from grading.checks.exit_causes import explain_end
+from grading.checks.observation import Observation
+from grading.checks.reader import read_rank
+from grading.plan import Limits, Run
+from grading.sandbox.sandbox import run
+from tests.workers import ROOT
+
+import psutil
+import pytest
+
+isolated = pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="needs root on Linux"
+)
+
+
+def run_scripts(folder, *scripts, **limits):
+    """Run a script per rank in a submission's folder of their own; returns the Observation."""
+    own = folder / "class" / "one"
+    own.mkdir(parents=True)
+    for rank, text in enumerate(scripts):
+        (own / f"script{rank}.py").write_text(text)
+    commands = [[f"script{rank}.py"] for rank in range(len(scripts))]
+    bounds = Limits(**{"seconds": 60.0, "idle": 30.0, "grace": 1.0, **limits})
+    observed = folder / "observed"
+    ended = run(Run(own, commands, observed, hidden=(own.parent,), limits=bounds))
+    return Observation([read_rank(observed, r) for r in range(len(scripts))], ended, own), bounds
+
+
+def test_a_script_is_run_as_python_would_run_it(tmp_path):
+    text = """
+import os, sys
+print(__name__, sys.argv, os.path.basename(os.getcwd()), sys.path[0] == os.getcwd())
+import atexit
+atexit.register(print, "at exit")
+try:
+    import common
+    print("the kit's own modules are there")
+except ImportError:
+    print("no common")
+print(sorted(name for name in os.environ if "GRAD" in name.upper() or "PYTEST" in name))
+sys.exit(3)
+"""
+    seen, _ = run_scripts(tmp_path, text)
+    lines = seen.ranks[0].out.splitlines()
+    assert seen.ended.codes == [3]
+    assert lines[0] == f"__main__ ['{seen.root}/script0.py'] one True"
+    assert lines[1:] == ["no common", "[]", "at exit"]
+
+
+@isolated
+def test_it_sees_neither_the_kit_nor_others_nor_the_network(tmp_path):
+    other = tmp_path / "class" / "other"
+    text = f"""
+import os, socket
+for path in ({str(ROOT / "grading" / "oracle.py")!r}, {str(ROOT / "task2a" / "run_glue.py")!r},
+             {str(other / "secret.py")!r}, {str(tmp_path / "observed" / "0.events")!r}):
+    try:
+        print(open(path).read())
+    except OSError as error:
+        print(type(error).__name__)
+try:
+    socket.create_connection(("127.0.0.1", PORT), timeout=5)
+    print("connected")
+except OSError as error:
+    print(type(error).__name__)
+print(os.getuid() >= 61000, os.getgroups())
+try:
+    os.setuid(0)
+    print("root again")
+except OSError as error:
+    print(type(error).__name__)
+open("own", "w").write("it may write here")
+"""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        other.mkdir(parents=True)
+        (other / "secret.py").write_text("another student's work")
+        seen, _ = run_scripts(tmp_path, text.replace("PORT", str(server.getsockname()[1])))
+    out = seen.ranks[0].out.splitlines()
+    assert out[:4] == ["FileNotFoundError"] * 4, out
+    assert out[4:] == ["ConnectionRefusedError", "True []", "PermissionError"]
+    assert seen.ended.codes == [0]
+    assert (seen.root / "own").read_text() == "it may write here"
+
+
+def test_no_process_outlives_the_run(tmp_path):
+    daemon = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open("pid", "w").write(str(os.getpid()))
+        time.sleep(600)
+    os._exit(0)
+while not os.path.exists("pid") or not open("pid").read():
+    time.sleep(0.01)
+"""
+    seen, _ = run_scripts(tmp_path, daemon)
+    assert seen.ended.codes == [0]
+    pid = int((seen.root / "pid").read_text())
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_ranks_that_wait_in_vain_are_ended_and_told(tmp_path):
+    sleeper = "import time\n\ndef wait():\n    time.sleep(600)\n\nwait()\n"
+    seen, limits = run_scripts(tmp_path, sleeper, "pass\n", idle=1.0)
+    assert (seen.ended.reason, seen.ended.codes) == ("idle", [None, 0])
+    got, where, cause = explain_end(seen, limits)
+    assert "1 s; all were killed" in got
+    assert "rank 0: script0.py:4 in wait" in where
+    assert cause.name == "hang"
+
+
+def test_one_that_never_stops_ends_at_the_deadline(tmp_path):
+    seen, limits = run_scripts(tmp_path, "while True:\n    pass\n", seconds=2.0)
+    assert seen.ended.reason == "time"
+    assert explain_end(seen, limits)[2].name == "hang"
+
+
+def test_memory_is_limited(tmp_path):
+    hog = "import time\nx = []\nwhile True:\n    x.append(bytearray(10**7))\n    time.sleep(0.02)\n"
+    seen, limits = run_scripts(tmp_path, hog, memory=150 * 2**20)
+    assert seen.ended.reason == "memory"
+    assert explain_end(seen, limits)[2].name == "memory"
+
+
+def test_output_is_limited(tmp_path):
+    seen, _ = run_scripts(tmp_path, "while True:\n    print('x' * 10**5)\n", file=2**20)
+    assert seen.ended.codes != [0]
+    assert (tmp_path / "observed" / "0.out").stat().st_size <= 2**20
+
+
+def test_a_dead_rank_is_named(tmp_path):
+    killed = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    seen, limits = run_scripts(tmp_path, "import time\ntime.sleep(600)\n", killed)
+    assert seen.ended.codes == [None, -signal.SIGKILL]
+    got, where, cause = explain_end(seen, limits)
+    assert got == "rank 1 died of SIGKILL"
+    assert where.startswith("rank 1")
+    assert cause.name == "dead_rank"
+
+
+def test_a_broken_record_is_no_record(tmp_path):
+    # The record's descriptor is open in the worker: whatever is written there, nothing is believed.
+    forge = """
+import os
+for descriptor in range(3, 40):
+    try:
+        os.write(descriptor, b'{"event": "step", "gradients": 1}\\n{"event": "__init__"}\\n')
+    except OSError:
+        pass
+"""
+    seen, _ = run_scripts(tmp_path, forge)
+    assert seen.ranks[0].broken
+    assert not seen.ranks[0].steps

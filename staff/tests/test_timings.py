@@ -1,0 +1,295 @@
+"""Times of a class: statistics, records that are broken or hostile, and the page in a browser."""
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+from staff.timing import rounds, timings
+from staff.timing.class_runs import load_all
+
+import numpy
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = "<script>document.title='taken'</script><img src=x onerror=alert(1)>"
+
+
+def make_run(folder, task, median, host="here", steps=41, workers=2, sync=0.1, seed=0, **facts):
+    """A run of so many steps whose times spread around a median; its first step takes 9 s."""
+    folder.mkdir(parents=True)
+    told = {
+        "format": 2, "task": f"task{task}", "world_size": workers, "end": "now", "host": host,
+        "processor": "a CPU", "cores": 4, "threads": 1, "hosts": [host] * workers,
+        "iterations_timed": steps - 1,
+        "arguments": {"model_name_or_path": "models/tiny", "max_seq_length": 128},
+        **facts,
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(told))
+    rng = numpy.random.default_rng(seed)
+    totals = [9.0, *(median * rng.uniform(0.95, 1.05, steps - 1))]
+    lines = [
+        json.dumps({"step": i + 1, "epoch": 1, "loss": 0.5, "examples": 64 // workers, "tokens": 9,
+                    "seconds": {"total": total, "sync": sync if task != "1" else 0.0}})
+        for i, total in enumerate(totals)
+    ]  # fmt: skip
+    for rank in range(workers):
+        (folder / f"steps.rank{rank}.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def run(*paths, out):
+    assert timings.main([*map(str, paths), "--output_dir", str(out)]) == 0
+    with (out / "timings.csv").open(newline="") as file:
+        return {Path(row["name"]).name: row for row in csv.DictReader(file)}
+
+
+def test_each_machine_has_its_own_measure(tmp_path, capsys):
+    for host, factor in (("slow", 10), ("quick", 1)):
+        make_run(tmp_path / host / "one", "1", 1.0 * factor, host, workers=1)
+        make_run(tmp_path / host / "two", "2a", 1.5 * factor, host, sync=0.6 * factor, seed=1)
+        flat = {"machine": f"{host} (a CPU)", "seconds": {"flat all_reduce": [0.2 * factor] * 3}}
+        (tmp_path / host / "sync_times.json").write_text(json.dumps(flat))
+    rows, left_out, flat = load_all([tmp_path])
+    assert not left_out
+    for row in timings.compare(rows, flat):
+        if row["task"] == "2a":
+            assert row["ratio"] == pytest.approx(1.5, rel=0.03)
+            assert row["interval"][0] < row["ratio"] < row["interval"][1]
+            assert row["verdict"] == "slower"
+            assert row["flat"] == pytest.approx(3)
+            assert row["iterations"] == 40  # without the first
+    run(tmp_path, out=tmp_path / "out")
+    said = capsys.readouterr().out
+    assert "machines:\n  quick (a CPU)\n  slow (a CPU)\n" in said
+    assert re.search(r"2a: 1\.(4|5)\d+ .*, 2 runs: slower", said)
+
+
+def test_an_interval_holds_the_truth_and_a_difference_is_told_from_none():
+    rng = numpy.random.default_rng(5)
+    holds = 0
+    for _ in range(60):
+        these, those = rng.normal(1.0, 0.1, 40), rng.normal(1.0, 0.1, 40)
+        _, low, high = timings.ratio_of(these, those)
+        holds += low <= 1 <= high
+    assert 52 <= holds <= 60  # 57 on average
+    assert timings.verdict(0.97, 1.02) == "indistinguishable"
+    assert timings.verdict(1.01, 1.02) == "slower"
+    assert timings.verdict(0.8, 0.9) == "faster"
+    assert timings.verdict(float("nan"), float("nan")) == ""
+
+
+def test_rounds_are_paired(tmp_path):
+    for number, weather in enumerate((1.0, 3.0, 0.5), 1):  # what else the machine did
+        folder = tmp_path / f"round{number}"
+        make_run(folder / "task1", "1", weather, workers=1)
+        make_run(folder / "task2b", "2b", 1.2 * weather, seed=number)
+    runs, _, flat = load_all([tmp_path])
+    rows = timings.compare(runs, flat)
+    ratios = [row["ratio"] for row in rows if row["task"] == "2b"]
+    assert ratios == pytest.approx([1.2] * 3, rel=0.03)
+    [task] = timings.by_task(rows)
+    assert (task["task"], task["runs"], task["verdict"]) == ("2b", 3, "slower")
+
+
+def test_runs_that_cannot_be_compared_are_flagged(tmp_path):
+    for n in range(3):
+        make_run(tmp_path / f"one{n}", "1", 1.0, workers=1)
+    make_run(tmp_path / "good", "2a", 1.5)
+    make_run(tmp_path / "few", "2a", 1.5, steps=10)
+    make_run(tmp_path / "first", "2a", 1.5, iterations_timed=41)
+    make_run(tmp_path / "crowd", "2a", 1.5, threads=4)
+    other = {"model_name_or_path": "bert", "max_seq_length": 64}
+    make_run(tmp_path / "other", "2a", 1.5, arguments=other)
+    half = make_run(tmp_path / "half", "2a", 1.5)
+    for rank in range(2):
+        path = half / f"steps.rank{rank}.jsonl"
+        path.write_text(path.read_text().replace('"examples": 32', '"examples": 16'))
+    found = run(tmp_path, out=tmp_path / "out")
+    flags = {name: row["flags"] for name, row in found.items()}
+    assert flags == {
+        "one0": "", "one1": "", "one2": "", "good": "",
+        "few": "10 iterations, not 40",
+        "first": "its first iteration is included in its own mean",
+        "crowd": "8 threads on 4 cores",
+        "other": "model bert, not tiny; length 64, not 128",
+        "half": "total batch 32, not 64",
+    }  # fmt: skip
+    runs, _, flat = load_all([tmp_path])
+    [task] = timings.by_task(timings.compare(runs, flat))
+    assert task["runs"] == 1
+
+
+def broken_runs(folder):
+    """Name -> a folder or zip with something wrong in it."""
+    good = make_run(folder / "good", "1", 1.0, workers=1)
+    names = [
+        "truncated",
+        "huge",
+        "nan",
+        "newer",
+        "unfinished",
+        "no steps",
+        "not json",
+        "deep",
+        "list",
+    ]
+    made = {name: Path(shutil.copytree(good, folder / name)) for name in names}
+    steps = {name: path / "steps.rank0.jsonl" for name, path in made.items()}
+    steps["truncated"].write_text(steps["truncated"].read_text()[:-30])
+    with steps["huge"].open("w") as file:
+        file.write('{"loss": "' + "x" * 100_000_000 + '"}\n')
+    steps["nan"].write_text(steps["nan"].read_text().replace('"total": 9.0', '"total": NaN'))
+    (made["newer"] / "run.json").write_text('{"format": 99}')
+    (made["unfinished"] / "run.json").write_text('{"format": 1, "end": null}')
+    steps["no steps"].unlink()
+    (made["not json"] / "run.json").write_bytes(b"\xff\x00")
+    (made["deep"] / "run.json").write_text("[" * 200_000)
+    (made["list"] / "run.json").write_text("[]")
+    (folder / "cut.zip").write_bytes(b"PK\x03\x04 no more")
+    made["cut.zip"] = folder / "cut.zip"
+    bomb = folder / "bomb.zip"
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/run.json", (good / "run.json").read_text())
+        archive.writestr("a/steps.rank0.jsonl", " " * 300_000_000)
+    made["bomb.zip"] = bomb
+    with zipfile.ZipFile(folder / "good.zip", "w") as archive:
+        for file in good.iterdir():
+            archive.write(file, f"../../x/{file.name}")  # read where it is, so the path is harmless
+    return made
+
+
+def test_broken_records_are_left_out_and_told(tmp_path, capsys):
+    made = broken_runs(tmp_path / "class")
+    places = [tmp_path / "class" / "good", tmp_path / "class" / "good.zip", *made.values()]
+    runs, left_out, _ = load_all(places)
+    assert len(runs) == 2
+    assert runs[0].seconds == pytest.approx(runs[1].seconds)
+    reasons = {Path(name.split(":")[0]).name: reason for name, reason in left_out}
+    assert reasons.keys() == made.keys()
+    for name, says in {
+        "huge": "line 1: too long", "nan": "line 1: times", "newer": "format 99",
+        "unfinished": "did not finish", "no steps": "No such file", "bomb.zip": "too long",
+        "list": "not an object",
+    }.items():  # fmt: skip
+        assert says in reasons[name], name
+    assert timings.main([str(made["list"]), "--output_dir", str(tmp_path / "out")]) == 2
+    assert "no run could be read" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+def hostile_class(folder):
+    """Runs whose texts try to be markup, a formula, and a terminal's commands."""
+    make_run(folder / "a good one", "1", 1.0, workers=1)
+    make_run(folder / "two", "2a", 1.5, seed=1)
+    make_run(folder / "three", "2b", 1.2, seed=2)
+    make_run(folder / "four", HOSTILE, 1.2, host=HOSTILE + "</script>\x1b[2J", seed=3)
+    make_run(folder / "five", "=1+1", 1.2, host="=cmd|' /C calc'!A0", seed=4)
+    (folder / "six").mkdir()
+    (folder / "six" / "run.json").write_text(json.dumps({"format": 1, "end": HOSTILE}))
+    return folder
+
+
+def test_what_records_say_is_inert(tmp_path, capsys):
+    found = run(hostile_class(tmp_path / "class"), out=tmp_path / "out")
+    assert found["five"]["task"] == "'=1+1"
+    assert found["five"]["machine"].startswith("'=cmd")
+    assert "\x1b" not in capsys.readouterr().out
+    page = (tmp_path / "out" / "timings.html").read_text()
+    assert page.count("</script>") == 2  # the page's own
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (BROWSER and DRIVER), reason="no chromium and chromedriver here")
+def test_the_page_in_a_browser(tmp_path):
+    from selenium import webdriver
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    run(hostile_class(tmp_path / "class"), out=tmp_path / "out")
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
+        options.add_argument(flag)
+    browser = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    try:
+        browser.set_page_load_timeout(60)
+        browser.get((tmp_path / "out" / "timings.html").as_uri())
+        assert browser.title == "Times per iteration"
+
+        def column(number):
+            rows = browser.find_elements(By.CSS_SELECTOR, "#runs tbody tr")
+            return [row.find_elements(By.TAG_NAME, "td")[number].text for row in rows]
+
+        def heading(key):
+            return browser.find_element(By.CSS_SELECTOR, f"button[data-key={key}]")
+
+        assert len(column(0)) == 5
+        heading("median").click()
+        medians = [float(cell) for cell in column(5)]
+        assert medians == sorted(medians)
+        heading("median").send_keys(Keys.ENTER)  # by keyboard, and the focus has stayed
+        assert [float(cell) for cell in column(5)] == sorted(medians, reverse=True)
+        head = heading("median").find_element(By.XPATH, "..")
+        assert head.get_attribute("aria-sort") == "descending"
+        focused = browser.switch_to.active_element
+        assert focused.get_attribute("data-key") == "median"
+
+        browser.find_element(By.ID, "task").send_keys("2a")
+        assert column(1) == ["2a"]
+        assert browser.find_element(By.ID, "count").text == "1 of 5 runs"
+        assert browser.find_elements(By.CSS_SELECTOR, "#plot svg circle")
+        assert HOSTILE[:20] in browser.find_element(By.ID, "task").text
+        assert "six" in browser.find_element(By.ID, "left-out").text
+        assert browser.title == "Times per iteration"
+        assert browser.get_log("browser") == []
+    finally:
+        browser.quit()
+
+
+@pytest.mark.slow
+def test_a_class_takes_little_memory(tmp_path):
+    """How long it takes is measured elsewhere; here, that it is done, in less than 1 GB."""
+    first = make_run(tmp_path / "class" / "0", "1", 1.0, steps=117, workers=4)
+    for number in range(1, 300):
+        shutil.copytree(first, tmp_path / "class" / str(number))
+    command = [sys.executable, "-m", "staff.timing.timings", str(tmp_path / "class")]
+    process = subprocess.Popen(
+        [*command, "--output_dir", str(tmp_path / "out")], cwd=ROOT, stdout=subprocess.DEVNULL
+    )
+    most, deadline = 0, time.monotonic() + 120
+    while process.poll() is None:
+        assert time.monotonic() < deadline
+        try:
+            most = max(most, psutil.Process(process.pid).memory_info().rss)
+        except psutil.Error:
+            break
+        time.sleep(0.02)
+    assert process.wait() == 0
+    assert 10e6 < most < 1e9
+
+
+@pytest.mark.slow
+def test_interleaved_rounds_on_this_machine(tmp_path, capsys):
+    flags = f"""--data_dir {ROOT}/sample_data/RTE --task_name RTE --model_name_or_path tiny
+        --max_steps 3 --max_seq_length 16 --no_cuda --workers 2 --batch 8 --rounds 2 --tasks 2b
+        --output_dir {tmp_path / "out"}""".split()
+    assert rounds.main(flags) == 0
+    said = capsys.readouterr().out
+    shown = [line for line in said.splitlines() if line.startswith("bench: ")]
+    assert shown == [f"bench: round {r} of 2, task 2b" for r in (1, 2)]
+    assert (tmp_path / "out" / "timings.html").exists()
+    assert rounds.main(flags) == 2
+    assert "holds rounds already" in capsys.readouterr().err

@@ -1,0 +1,166 @@
+"""Reads the records of a whole class: folders and zips from anyone, trusting nothing in them."""
+
+import json
+import math
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from common.record.facts import FORMAT, upgrade
+
+import numpy
+
+MOST_BYTES = {"run.json": 2**20, "steps": 2**26, "line": 2**16}
+MOST_RANKS = 1024
+
+
+class Broken(Exception):
+    """Why a run is left out."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The times of a run; `seconds` and `sync` of each iteration but the first, rank means."""
+
+    name: str
+    task: str
+    machine: str
+    workers: int
+    total_batch: int
+    model: str
+    length: int
+    steps: int
+    iterations_timed: int
+    threads: int  # of all workers of the first machine
+    cores: int  # of it, or as many as it has workers, who need a thread each
+    round: int | None
+    seconds: numpy.ndarray
+    sync: numpy.ndarray
+
+
+def load_all(paths):
+    """(runs, left out, flat all_reduce seconds by machine) of run folders, folders of them, zips.
+
+    `left out` has (name, reason) pairs.
+    """
+    runs, left_out, flat = [], [], {}
+    for path in map(Path, paths):
+        try:
+            places = list(zipped(path) if zipfile.is_zipfile(path) else folders(path))
+        except (OSError, Broken, zipfile.BadZipFile) as error:
+            left_out.append((str(path), str(error)))
+            continue
+        for name, read in places:
+            try:
+                if name.endswith("sync_times.json"):
+                    machine, seconds = flat_all_reduce(read("sync_times.json"))
+                    flat[machine] = seconds
+                else:
+                    runs.append(timed(name, read))
+            except Broken as error:
+                left_out.append((name, str(error)))
+            except KeyError as error:
+                left_out.append((name, f"{error} is missing in it"))
+            except (TypeError, ValueError, OSError, zipfile.BadZipFile, EOFError,
+                    RecursionError, NotImplementedError, RuntimeError) as error:  # fmt: skip
+                left_out.append((name, f"not as a run leaves it: {error!r}"[:200]))
+    return runs, left_out, flat
+
+
+def folders(path):
+    """(name, function that opens a file beside it) for every run below a folder."""
+    found = sorted([*path.rglob("run.json"), *path.rglob("sync_times.json")])
+    if not found:
+        raise Broken("no run.json in it")
+    for file in found:
+        folder = file.parent
+        name = str(folder) if file.name == "run.json" else str(file)
+        yield name, lambda wanted, folder=folder: (folder / wanted).open("rb")
+
+
+def zipped(path):
+    """The same for a zip file, which is read where it is: nothing is extracted."""
+    archive = zipfile.ZipFile(path)
+    found = [
+        n for n in archive.namelist() if PurePosixPath(n).name in ("run.json", "sync_times.json")
+    ]
+    if not found:
+        raise Broken("no run.json in it")
+    for name in sorted(found):
+        folder = PurePosixPath(name).parent
+        shown = folder if name.endswith("run.json") else name
+        yield f"{path}:{shown}", lambda wanted, folder=folder: archive.open(str(folder / wanted))
+
+
+def load_json(file):
+    """A small JSON file's object."""
+    with file:
+        text = file.read(MOST_BYTES["run.json"] + 1)
+    if len(text) > MOST_BYTES["run.json"]:
+        raise Broken("its run.json is larger than 1 MB")
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise Broken("its run.json is not an object")
+    return found
+
+
+def flat_all_reduce(file):
+    """(machine, median seconds of a flat all_reduce) of staff.timing.sync_times' records."""
+    facts = load_json(file)
+    return str(facts["machine"])[:200], float(numpy.median(facts["seconds"]["flat all_reduce"]))
+
+
+def timed(name, read):
+    """The times of the run whose files `read` opens; raises Broken, or what bad records cause."""
+    facts = load_json(read("run.json"))
+    if facts["format"] > FORMAT:
+        raise Broken(f"its records have format {facts['format']}; this reads up to {FORMAT}")
+    facts = upgrade(facts, facts["format"])
+    if facts["end"] is None:
+        raise Broken("it did not finish")
+    workers = int(facts["world_size"])
+    if not 1 <= workers <= MOST_RANKS:
+        raise Broken(f"its world size is {workers}")
+    ranks = [steps(read(f"steps.rank{rank}.jsonl"), rank) for rank in range(workers)]
+    if len({len(rank) for rank in ranks}) > 1:
+        raise Broken("its ranks have different numbers of steps")
+    if len(ranks[0]) < 2:
+        raise Broken("it has fewer than 2 steps")
+    table = numpy.array(ranks)  # rank, step, column
+    arguments = facts["arguments"]
+    place = re.findall(r"round(\d+)", name)
+    hosts = facts.get("hosts") or [facts["host"]]
+    here = sum(host == facts["host"] for host in hosts)
+    return Timed(
+        name=name,
+        task=str(facts["task"]).removeprefix("task")[:20],
+        machine=f"{facts['host']} ({facts['processor']})"[:200],
+        workers=workers,
+        total_batch=int(table[:, 0, 2].sum()),
+        model=PurePosixPath(str(arguments["model_name_or_path"])).name[:80],
+        length=int(arguments["max_seq_length"]),
+        steps=len(ranks[0]),
+        iterations_timed=int(facts.get("iterations_timed", 0)),
+        threads=int(facts["threads"]) * here,
+        cores=max(int(facts["cores"]), here),
+        round=int(place[-1]) if place else None,
+        seconds=table[:, 1:, 0].mean(axis=0),
+        sync=table[:, 1:, 1].mean(axis=0),
+    )
+
+
+def steps(file, rank):
+    """(total seconds, synchronisation seconds, examples) of each step in a rank's file."""
+    rows, size = [], 0
+    with file:
+        while line := file.readline(MOST_BYTES["line"] + 1):
+            size += len(line)
+            if len(line) > MOST_BYTES["line"] or size > MOST_BYTES["steps"]:
+                raise Broken(f"steps.rank{rank}.jsonl, line {len(rows) + 1}: too long")
+            step = json.loads(line)
+            row = (step["seconds"]["total"], step["seconds"]["sync"], step["examples"])
+            if not all(isinstance(n, (int, float)) and 0 <= n < math.inf for n in row):
+                raise Broken(f"steps.rank{rank}.jsonl, line {len(rows) + 1}: times {row}"[:200])
+            rows.append(row)
+    return rows

