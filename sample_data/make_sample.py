@@ -266,7 +266,7 @@ def files():
     data = splits()
     sentences = [sentence for rows in data.values() for row in rows for sentence in row[:2]]
     sample = {HERE / "RTE" / f"{split}.tsv": tsv(rows) for split, rows in data.items()}
-    return sample | {HERE.parent / "common" / "tiny_vocab.txt": vocabulary(" ".join(sentences))}
+    return sample | {HERE.parent / "common" / "models" / "tiny_vocab.txt": vocabulary(" ".join(sentences))}
 
 
 if __name__ == "__main__":
