@@ -100,7 +100,7 @@ class Submission:
         self.path, self.commands, self.session = path, commands, session
         self.tasks, self.status = {}, {}
         self.isolation, self.sync_ratio, self.measured = "", {}, {}
-        self.allow = rubric.load()
+        self.allow = rubric.load_tolerances()
 
     def check(self, check):
         """The Result of one check of the rubric."""

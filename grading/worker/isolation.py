@@ -16,7 +16,7 @@ MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 MS_NOSUID, MS_NODEV = 2, 4
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 FIRST_USER = 61000  # users from here on have no name, and own nothing
-KIT = Path(__file__).resolve().parents[1]
+KIT = Path(__file__).resolve().parents[2]
 LINUX = sys.platform == "linux"
 
 

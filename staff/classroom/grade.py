@@ -27,8 +27,8 @@ from staff.classroom.tables import Row, summary_text, write_tables
 
 from tqdm import tqdm
 
-ROOT = Path(__file__).parents[1]
-KIT = ("grading/**/*.*", "common/*.*", "task*/*.py", "sample_data/RTE/*.tsv")
+ROOT = Path(__file__).resolve().parents[2]
+KIT = ("grading/**/*.*", "common/**/*.*", "staff/reference.py", "task*/*.py", "sample_data/RTE/*.tsv")
 NO_ENTRIES = ("__MACOSX", "Thumbs.db")
 
 

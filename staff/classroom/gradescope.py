@@ -17,17 +17,26 @@ import zipfile
 from pathlib import Path
 
 from common.errors import UserError
+from common.tasks import TASKS
 from grading.hand_in.files import walk
 from grading.hand_in.safe_text import visible
 from grading.results import Report, Result
 from staff.classroom.gradescope_results import Results
 from staff.classroom.jobs import Job, next_news, stop
 
-KIT = Path(__file__).resolve().parents[1]
-ROOMS = ("cluster", "common", "grading", "report", "sample_data", "task1", "task2a", "task2b",
-         "task3", "task4")  # fmt: skip
-FILES = ("LICENSE", "README.md", "download_glue_data.py", "pyproject.toml", "requirements.lock",
-         "setup.sh")  # fmt: skip
+KIT = Path(__file__).resolve().parents[2]
+ROOMS = ("cluster", "common", "grading", "sample_data", "staff/classroom", *TASKS)
+FILES = (
+    "LICENSE",
+    "README.md",
+    "download_glue_data.py",
+    "pyproject.toml",
+    "requirements.lock",
+    "setup.sh",
+    "staff/__init__.py",
+    "staff/__main__.py",
+    "staff/reference.py",
+)
 TIDY = 3.0  # seconds for a grader that is out of time to end its workers
 SETUP = """#!/usr/bin/env bash
 # Gradescope runs this once, as root, when it builds the container.
@@ -50,8 +59,8 @@ cd "$root/source/kit" && exec .venv/bin/python -m staff gradescope --run "$root"
 
 def kit_files():
     """The kit's files, relative to it, that grading needs."""
-    inner = [Path(room) / path for room in ROOMS for path in walk(KIT / room)[0]]
-    return sorted([*map(Path, FILES), *(path for path in inner if path.parts[1] != "example")])
+    inner = (Path(room) / path for room in ROOMS for path in walk(KIT / room)[0])
+    return sorted({*map(Path, FILES), *inner})
 
 
 def build(out, torch="", index=""):

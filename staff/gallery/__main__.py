@@ -78,7 +78,7 @@ def measure(scores):
             sys.exit(f"{name}: measured on too few submissions; nothing is written")
         found[name] = {"noise": float(f"{max(noise):.2g}"), "wrong": float(f"{min(wrong):.2g}")}
         print(f"{name}: right at most {max(noise):.2g}, nearest wrong {min(wrong):.2g}")
-    rubric.FILE.write_text(json.dumps(found, indent=1) + "\n")
+    rubric.TOLERANCES.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def failed(report, name):

@@ -337,7 +337,7 @@ def test_ctrl_c_ends_all_and_keeps_what_is_finished(room, tmp_path):
 )
 def test_a_mistake_is_told_in_a_line(tmp_path, arguments, words):
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "grading", *arguments]
+    command = [sys.executable, "-m", "staff", *arguments]
     done = subprocess.run(
         command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE
     )

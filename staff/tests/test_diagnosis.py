@@ -2,11 +2,12 @@
 
 from types import SimpleNamespace
 
+from grading import rubric
 from grading.checks.evidence import Evidence
 from grading.checks.gradient_causes import explain_gradients
 from grading.checks.observation import Forward, Observation, Rank, Step
 from grading.plan import Ended
-from grading.rubric import BY_HEADING, FILE, SECTIONS
+from grading.rubric import BY_HEADING, SECTIONS
 from staff.gallery.wrong import WRONG
 from tests.workers import ROOT
 
@@ -124,7 +125,7 @@ def test_gradients_that_are_no_numbers_are_wrong():
 def test_every_cause_points_to_a_section_of_the_handout():
     headings = [
         line.removeprefix("## ")
-        for line in (ROOT / FILE).read_text().splitlines()
+        for line in (ROOT / rubric.MISTAKES).read_text().splitlines()
         if line.startswith("## ")
     ]
     assert list(BY_HEADING) == headings

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 import zipfile
-from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import UserError
@@ -17,7 +16,7 @@ from grading.hand_in.archive import unpack
 from grading.results import FAILED, PASSED, Report, Result
 from staff.classroom import gradescope
 from staff.classroom.gradescope_results import NOT_YET, Results
-from tests.workers import ending
+from tests.workers import ROOT, ending
 
 import pytest
 from markdown_it import MarkdownIt
@@ -135,14 +134,13 @@ def test_results_are_written_after_every_check(root):
     """While the third check sleeps, the first two are there; SIGTERM ends all."""
     (root / "submission" / "task1" / "run_glue.py").write_text("right wrong sleep")
     script = (
-        "import sys; from pathlib import Path; from grading import gradescope as g;"
+        "import sys; from pathlib import Path; from staff.classroom import gradescope as g;"
         "import staff.tests.test_gradescope as t\n"
         "if __name__ == '__main__':"
         f" sys.exit(g.run(Path({str(root)!r}), 5, t.stand_in, t.CHECKS))"
     )
-    here = Path(__file__).parent
     (root / "run.py").write_text(script)
-    env = {**os.environ, "PYTHONPATH": f"{here.parent}:{here}", "TMPDIR": str(root)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(root)}
     with ending(subprocess.Popen([sys.executable, root / "run.py"], env=env)) as process:
         deadline = time.monotonic() + DEADLINE
         file, seen = root / "results" / "results.json", []
@@ -233,9 +231,9 @@ def test_the_archive_holds_what_it_needs(tmp_path):
         subprocess.run(["bash", "-n", source / script], check=True)
     names = zipfile.ZipFile(out).namelist()
     assert len(names) < 200
-    for name in ("kit/requirements.lock", "kit/pyproject.toml", "kit/common/tiny_vocab.txt",
+    for name in ("kit/requirements.lock", "kit/pyproject.toml", "kit/common/models/tiny_vocab.txt",
                  "kit/sample_data/RTE/train.tsv", "kit/task2a/run_glue.py",
-                 "kit/grading/jobs.py"):  # fmt: skip
+                 "kit/staff/classroom/jobs.py"):  # fmt: skip
         assert name in names
     assert not [
         n for n in names if "cached_" in n or "__pycache__" in n or n.startswith("kit/tests")
@@ -257,8 +255,8 @@ def test_what_is_installed_is_what_the_instructor_named(tmp_path):
         [source / "setup.sh"], env=env, cwd="/", capture_output=True, text=True, check=True
     )
     assert done.stdout == "torch==9+cpu https://example.org/cpu\n"
-    assert stat.S_IMODE((source / "kit/grading").stat().st_mode) == 0o700
-    assert stat.S_IMODE((source / "kit/grading/jobs.py").stat().st_mode) == 0o600
+    assert stat.S_IMODE((source / "kit/staff").stat().st_mode) == 0o700
+    assert stat.S_IMODE((source / "kit/staff/classroom/jobs.py").stat().st_mode) == 0o600
     assert stat.S_IMODE((source / "kit/.venv").stat().st_mode) & 0o5 == 0o5
 
 

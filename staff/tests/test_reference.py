@@ -71,6 +71,6 @@ def test_only_arrays_of_numbers_are_unpacked(packed):
 
 
 def test_tolerances_lie_between_right_and_wrong():
-    for measure, allowed in rubric.load().items():
+    for measure, allowed in rubric.load_tolerances().items():
         assert allowed.noise < allowed.most < allowed.wrong, measure
         assert f"{allowed.most:.1e}" in allowed.text

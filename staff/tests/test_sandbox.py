@@ -59,7 +59,7 @@ def test_it_sees_neither_the_kit_nor_others_nor_the_network(tmp_path):
     other = tmp_path / "class" / "other"
     text = f"""
 import os, socket
-for path in ({str(ROOT / "grading" / "oracle.py")!r}, {str(ROOT / "task2a" / "run_glue.py")!r},
+for path in ({str(ROOT / "staff" / "reference.py")!r}, {str(ROOT / "task2a" / "run_glue.py")!r},
              {str(other / "secret.py")!r}, {str(tmp_path / "observed" / "0.events")!r}):
     try:
         print(open(path).read())
