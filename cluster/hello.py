@@ -176,5 +176,10 @@ def time_all_reduce(world):
     return seconds
 
 
-if __name__ == "__main__":
+def start():
+    """Run the command: parse the flags, join the workers, check, and exit."""
     run(main, __file__, DEFAULTS)
+
+
+if __name__ == "__main__":
+    start()

@@ -266,7 +266,8 @@ def files():
     data = splits()
     sentences = [sentence for rows in data.values() for row in rows for sentence in row[:2]]
     sample = {HERE / "RTE" / f"{split}.tsv": tsv(rows) for split, rows in data.items()}
-    return sample | {HERE.parent / "common" / "models" / "tiny_vocab.txt": vocabulary(" ".join(sentences))}
+    tiny_vocab = HERE.parent / "common" / "models" / "tiny_vocab.txt"
+    return sample | {tiny_vocab: vocabulary(" ".join(sentences))}
 
 
 if __name__ == "__main__":
