@@ -4,66 +4,33 @@
 
 Each worker runs SCRIPT with its arguments and then `--master_ip 127.0.0.1 --master_port P
 --world_size N --local_rank R`. Rank 0 has the terminal, so its progress bar is live; lines of the
-others come whole, behind `[rank R] `.
+others are shown whole, prefixed with `[rank R] `.
 
-The first failure ends the run: the others have GRACE seconds to say whom they lost, then SIGTERM,
-and after as long again SIGKILL. Ctrl-C, SIGTERM and SIGHUP end every worker and its children; a
-second one kills them. Where the launcher itself is killed (SIGKILL), Linux kills the workers with
-it, but not their children. macOS cannot do that: there, end the workers by hand.
+The first failure ends the run: the others get GRACE_SECONDS to report which peer they lost, then
+SIGTERM, and after as long again SIGKILL. Ctrl-C, SIGTERM and SIGHUP end every worker and its
+children; a second one kills them. If the launcher itself is killed (SIGKILL), Linux kills the
+workers with it, but not their children. macOS cannot do that: there, end the workers by hand.
 """
 
 import argparse
 import contextlib
-import ctypes
-import functools
 import itertools
 import os
 import queue
-import random
 import signal
-import socket
-import subprocess
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.screen import Screen, pseudo_terminal, relay_lines, relay_live
+from cluster.ports import reserved_port
+from cluster.processes import Worker, attend, signal_group, start
+from cluster.screen import Screen
 from common.errors import UserError
 
-PORTS = range(20000, 32000)  # below those that kernels choose for outgoing connections
-GRACE = 10.0  # seconds
+GRACE_SECONDS = 10.0
 USAGE = "python -m cluster.launch --workers N SCRIPT [ARGUMENTS ...]"
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
-
-
-@dataclass(eq=False)
-class Worker:
-    """One process of the run, with its output: every line if quiet, else the last ones."""
-
-    rank: int
-    process: subprocess.Popen
-    stdout: deque[str]
-    stderr: deque[str]
-    started: float = field(default_factory=time.monotonic)
-    ended: float | None = None
-    sent: signal.Signals | None = None  # the launcher's last signal to it
-
-    @property
-    def code(self) -> int | None:
-        """Its exit code, or minus the signal that ended it."""
-        return self.process.returncode
-
-    def fate(self, last_lines: int) -> str:
-        """How it ended and, if it failed, its last lines on stderr."""
-        how = f"exit code {self.code}" if self.code >= 0 else signal.Signals(-self.code).name
-        how += f" (the launcher sent {self.sent.name})" if self.sent else ""
-        errors = [line for line in self.stderr if line.strip()] if self.code else []
-        return "\n      ".join([how, *errors[-last_lines:]])
 
 
 @dataclass(frozen=True)
@@ -81,21 +48,32 @@ class Result:
     @property
     def code(self) -> int:
         """0, or the first failure's exit code (128 + its signal)."""
-        code = self.first.code if self.first else 0
+        code = (self.first.code if self.first else 0) or 0
         return code if code >= 0 else 128 - code
 
     def summary(self) -> str:
-        """Who failed first, how, and what became of the others; times in seconds."""
+        """Which worker failed first, how, and how the others ended; times in seconds."""
         first = self.first
         if not first:
             return "no worker failed"
         seconds = first.ended - first.started
-        lines = [f"rank {first.rank} failed first, after {seconds:.1f} s: {first.fate(5)}"]
+        lines = [f"rank {first.rank} failed first, after {seconds:.1f} s: {first.outcome(5)}"]
         for worker in self.workers:
             if worker is not first:
                 seconds = worker.ended - first.ended
-                lines.append(f"  rank {worker.rank}, {seconds:+.1f} s: {worker.fate(1)}")
+                lines.append(f"  rank {worker.rank}, {seconds:+.1f} s: {worker.outcome(1)}")
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the workers run: rank 0's address, and the command that a rank runs under."""
+
+    master_ip: str = "127.0.0.1"
+    prefix: Callable[[int], list[str]] = lambda _: []
+
+
+THIS_MACHINE = Place()
 
 
 def launch(
@@ -104,79 +82,54 @@ def launch(
     *,
     quiet: bool = False,
     env: Mapping[str, str] | None = None,
-    grace: float = GRACE,
-    master_ip: str = "127.0.0.1",
-    prefix: Callable[[int], list[str]] = lambda _: [],
-    started: Callable[[list[Worker]], None] = lambda _: None,
+    place: Place = THIS_MACHINE,
+    on_start: Callable[[list[Worker]], None] = lambda _: None,
 ) -> Result:
     """Run a script (`command`: its path and arguments) as so many workers until all have ended.
 
-    `quiet` prints nothing and keeps all output in the result; `env` replaces os.environ; `grace`
-    is in seconds; `prefix` gives the command that a rank runs under, for other networks than this
-    machine's; `started` is called once all run. Call it from the main thread, as it takes the
-    signals. Raises UserError for what
-    cannot be started and, once the workers are ended, KeyboardInterrupt for Ctrl-C and SystemExit
-    (128 + signal) for SIGTERM and SIGHUP.
+    `quiet` prints nothing and keeps all output in the result; `env` replaces os.environ;
+    `on_start` is called with the workers once all run. Call it from the main thread, as it handles
+    signals. Raises UserError for what cannot be started and, once the workers have ended,
+    KeyboardInterrupt for Ctrl-C and SystemExit (128 + signal) for SIGTERM and SIGHUP.
     """
     check(command, workers)
     env = dict(os.environ if env is None else env)
     threads = env["OMP_NUM_THREADS"] = env.get("OMP_NUM_THREADS") or str(threads_each(workers))
     screen, events, team = Screen(quiet), queue.SimpleQueue(), []
-    with _reserved_port() as port, _signals_to(events.put):
+    with reserved_port() as port, _signals_to(events.put):
         screen.line(f"cluster.launch: workers: {workers}, port: {port}, threads each: {threads}")
-        flags = f"--master_ip {master_ip} --master_port {port} --world_size {workers} --local_rank"
+        flags = f"--master_ip {place.master_ip} --master_port {port} --world_size {workers}"
         try:
             for rank in range(workers):
-                script = [sys.executable, "-u", *command, *flags.split(), str(rank)]
-                team.append(_start([*prefix(rank), *script], rank, env, quiet))
-            started(team)
-            attendants = [thread for w in team for thread in _attend(w, screen, events.put)]
-            stopped = _supervise(team, events, grace)
+                script = [sys.executable, "-u", *command, *flags.split(), "--local_rank", str(rank)]
+                team.append(start([*place.prefix(rank), *script], rank, env, quiet))
+            on_start(team)
+            attendants = [thread for w in team for thread in attend(w, screen, events.put)]
+            stopped = _supervise(team, events)
             for thread in attendants:
-                thread.join(2)  # a grandchild in a session of its own may keep a pipe open
+                thread.join(2)  # a grandchild in another session may keep a pipe open
         finally:
             for worker in team:
                 if worker.process.poll() is None:
-                    _signal_group(worker, signal.SIGKILL)
+                    signal_group(worker, signal.SIGKILL)
     result = Result(team)
     if result.first:
         screen.line(f"cluster.launch: {result.summary()}")
     if stopped:
-        screen.line(f"cluster.launch: {stopped.name}: every worker is ended")
+        screen.line(f"cluster.launch: {stopped.name}: all workers were stopped")
         raise KeyboardInterrupt if stopped == signal.SIGINT else SystemExit(128 + stopped)
     return result
 
 
-def free_port() -> int:
-    """A TCP port that nothing listens on and that no outgoing connection will take."""
-    with _reserved_port() as port:
-        return port
-
-
-@contextlib.contextmanager
-def _reserved_port() -> Iterator[int]:
-    """A free TCP port; its UDP namesake, held meanwhile, keeps other launchers from choosing it."""
-    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
-        with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
-            try:
-                udp.bind(("", port))
-                tcp.bind(("", port))
-            except OSError:
-                continue
-            tcp.close()
-            yield port
-            return
-    raise UserError(f"no free port in {PORTS[0]}-{PORTS[-1]}: end some of the programs there")
-
-
 def check(command: list[str], workers: int) -> None:
+    """Raise UserError unless there are workers to start and a Python script to run."""
     if workers < 1:
-        raise UserError(f"--workers {workers}: give 1 or more")
+        raise UserError(f"--workers {workers}: must be 1 or more")
     if not command:
-        raise UserError("no script given: name one after --workers, e.g. task2a/run_glue.py")
+        raise UserError("no script given: add its path after --workers, e.g. task2a/run_glue.py")
     script = Path(command[0])
     if not script.exists():
-        raise UserError(f"no script {script} in {Path.cwd()}: give the path of one")
+        raise UserError(f"there is no script {script} in {Path.cwd()}: give the path of one")
     if not script.is_file():
         raise UserError(f"{script} is not a file: name the script in it, as {script}/run_glue.py")
     if script.suffix != ".py":
@@ -184,6 +137,7 @@ def check(command: list[str], workers: int) -> None:
 
 
 def threads_each(workers: int) -> int:
+    """How many threads each of so many workers can have on this machine's cores."""
     has_affinity = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     return max(1, cores // workers)
@@ -191,7 +145,7 @@ def threads_each(workers: int) -> int:
 
 @contextlib.contextmanager
 def _signals_to(put: Callable[[signal.Signals], None]) -> Iterator[None]:
-    """Hand the signals that end a run to `put`, but leave the ignored (nohup's SIGHUP) ignored."""
+    """Hand the signals that end a run to `put`; ignored ones (nohup's SIGHUP) stay ignored."""
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
     before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
     for number in before:
@@ -203,76 +157,8 @@ def _signals_to(put: Callable[[signal.Signals], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _start(command: list[str], rank: int, env: dict[str, str], quiet: bool) -> Worker:
-    stdin, stdout, stderr, ours = subprocess.DEVNULL, subprocess.PIPE, subprocess.PIPE, None
-    if rank == 0 and not quiet:
-        stdin = None  # for a debugger
-        if os.isatty(2):  # we must read the errors, yet tqdm must see a terminal
-            ours, stderr = pseudo_terminal()
-            stdout = stderr if os.isatty(1) else stdout  # as one: tqdm.write needs their order
-    process = subprocess.Popen(
-        command,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        env=env,
-        start_new_session=True,
-        preexec_fn=functools.partial(_die_with, os.getpid()) if LIBC else None,
-    )
-    if ours is not None:
-        os.close(stderr)
-        process.stderr = os.fdopen(ours, "rb", buffering=0)
-    keep = None if quiet else 20
-    return Worker(rank, process, deque(maxlen=keep), deque(maxlen=keep))
-
-
-def _die_with(launcher: int) -> None:
-    """In the new worker: be killed when the thread that forked it ends, at once if it has ended."""
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != launcher:
-        os._exit(1)
-
-
-def _attend(worker: Worker, screen: Screen, put: Callable) -> list[threading.Thread]:
-    """Start the threads that read a worker's output and wait for its end."""
-    process, live = worker.process, worker.rank == 0 and not screen.quiet
-    show = functools.partial(screen.line, prefix=f"[rank {worker.rank}] " if worker.rank else "")
-    jobs = [(_await_end, worker, put)]
-    if live:
-        jobs.append((relay_live, process.stderr, worker.stderr, screen.write))
-    else:
-        jobs.append((relay_lines, process.stderr, worker.stderr, show))
-    if process.stdout:
-        out = functools.partial(show, stream=sys.__stdout__)
-        jobs.append((relay_lines, process.stdout, worker.stdout, out))
-    threads = [threading.Thread(target=job, args=args, daemon=True) for job, *args in jobs]
-    for thread in threads:
-        thread.start()
-    return threads
-
-
-def _await_end(worker: Worker, put: Callable[[Worker], None]) -> None:
-    """Tell when a worker has ended, and end the children that it left."""
-    worker.process.wait()
-    worker.ended = time.monotonic()
-    put(worker)
-    while _signal_group(worker, 0) and time.monotonic() < worker.ended + 1:
-        time.sleep(0.05)
-    _signal_group(worker, signal.SIGKILL)
-
-
-def _signal_group(worker: Worker, number: int) -> bool:
-    """Signal a worker and its children: whether there are any (macOS refuses where all ended)."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(worker.process.pid, number)
-        return True
-    return False
-
-
-def _supervise(
-    team: list[Worker], events: queue.SimpleQueue, grace: float
-) -> signal.Signals | None:
-    """Wait until all have ended, making them after a failure or a signal; return that signal."""
+def _supervise(team: list[Worker], events: queue.SimpleQueue) -> signal.Signals | None:
+    """Wait until all have ended, ending them after a failure or a signal; return that signal."""
     alive, stopped, deadline = set(team), None, None
     signals = itertools.chain([signal.SIGTERM], itertools.repeat(signal.SIGKILL))
     while alive:
@@ -280,17 +166,17 @@ def _supervise(
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             event = events.get(timeout=left)
         except queue.Empty:
-            number, deadline = next(signals), time.monotonic() + grace
+            number, deadline = next(signals), time.monotonic() + GRACE_SECONDS
             for worker in alive:
                 worker.sent = number
-                _signal_group(worker, number)
+                signal_group(worker, number)
             continue
         if isinstance(event, signal.Signals):
             stopped, deadline = stopped or event, time.monotonic()
         else:
             alive.remove(event)
             if event.code and deadline is None:
-                deadline = time.monotonic() + grace
+                deadline = time.monotonic() + GRACE_SECONDS
     return stopped
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from cluster.launch import free_port
+from cluster.ports import free_port
 from common.errors import UserError
 from grading import inputs, rubric
 from grading.checks import CHECKS

@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 
 from cluster.hello import verify
-from cluster.launch import free_port, launch
+from cluster.launch import launch
+from cluster.ports import free_port
 from common.errors import UserError
 
 import pytest

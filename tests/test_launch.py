@@ -13,8 +13,10 @@ import sys
 import time
 from pathlib import Path
 
+import cluster.ports
 import cluster.screen
-from cluster.launch import PORTS, free_port, launch
+from cluster.launch import launch
+from cluster.ports import PORTS, free_port, reserved_port
 from common.errors import UserError
 from tests.workers import marked
 
@@ -127,7 +129,7 @@ def stage(tmp_path):
 def with_grace(seconds: float) -> list[str]:
     """The launcher with less patience than the command line's."""
     code = "import sys, cluster.launch as c; n, *command = sys.argv[1:]; "
-    code += f"sys.exit(c.launch(command, int(n), grace={seconds}).code)"
+    code += f"c.GRACE_SECONDS = {seconds}; sys.exit(c.launch(command, int(n)).code)"
     return [sys.executable, "-c", code]
 
 
@@ -295,7 +297,7 @@ def test_a_workers_children_end_with_it(stage):
 
 
 def test_when_a_worker_cannot_start_those_before_it_are_ended(tmp_path, monkeypatch):
-    started, start = [], cluster.launch._start
+    started, start = [], cluster.launch.start
 
     def start_one(*args):
         if started:
@@ -303,7 +305,7 @@ def test_when_a_worker_cannot_start_those_before_it_are_ended(tmp_path, monkeypa
         started.append(start(*args))
         return started[0]
 
-    monkeypatch.setattr(cluster.launch, "_start", start_one)
+    monkeypatch.setattr(cluster.launch, "start", start_one)
     with pytest.raises(OSError, match="no more"):
         launch(script(tmp_path, "import time; time.sleep(100)"), 2, quiet=True)
     assert started[0].process.wait(DEADLINE) == -signal.SIGKILL
@@ -355,7 +357,7 @@ def test_a_killed_launcher_leaves_no_worker(stage):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
 def test_a_worker_whose_launcher_is_gone_already_does_not_start():
-    code = "from cluster.launch import _die_with; _die_with(launcher=0); print('started')"
+    code = "from cluster.processes import die_with; die_with(launcher=0); print('started')"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
@@ -376,8 +378,8 @@ def test_a_port_is_given_to_one_launcher_at_a_time_and_never_when_taken(monkeypa
     first, second = free_port(), free_port()
     while first == second:
         second = free_port()
-    monkeypatch.setattr(cluster.launch, "PORTS", [first, second])
-    with cluster.launch._reserved_port() as one, cluster.launch._reserved_port() as other:
+    monkeypatch.setattr(cluster.ports, "PORTS", [first, second])
+    with reserved_port() as one, reserved_port() as other:
         assert {one, other} == {first, second}
         with pytest.raises(UserError, match="no free port"):
             free_port()

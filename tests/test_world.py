@@ -9,7 +9,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-from cluster.launch import free_port
+from cluster.ports import free_port
 from common.errors import UserError
 from common.models.tiny import tiny_model, tiny_tokenizer
 from common.workers import world as workers

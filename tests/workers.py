@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from cluster.launch import free_port
+from cluster.ports import free_port
 from common.run import run
 from grading.sandbox.sandbox import FORKS
 

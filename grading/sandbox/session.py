@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from cluster.launch import free_port
+from cluster.ports import free_port
 from grading import inputs
 from grading.plan import Run
 from grading.sandbox.remote import in_process

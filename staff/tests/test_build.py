@@ -179,7 +179,7 @@ def test_headings_in_code_are_not_headings():
 def test_what_cannot_be_used_is_told(folder, runs, answers, edit, says, capsys):
     if edit == "format":
         path = folder / "2b" / "run.json"
-        path.write_text(path.read_text().replace('"format": 1', '"format": 99'))
+        path.write_text(path.read_text().replace('"format": 2', '"format": 99'))
     if edit == "heading":
         answers.write_text("## Task 9\n")
     if edit == "answers":
