@@ -18,7 +18,7 @@ BY_HEADING = {
     "Summed, not averaged": ("summed",),
     "Averaged twice, or scaled otherwise": ("divided_twice", "scaled", "loss_scaled"),
     "Clip after averaging": ("clipped_before_average", "not_clipped"),
-    "Gradients that are not synchronised": ("no_sync", "averaged_too_late", "ranks_drift"),
+    "Gradients that are not synchronized": ("no_sync", "averaged_too_late", "ranks_drift"),
     "Only some ranks have the mean": ("only_root_has_mean",),
     "A rank, or a tensor, is left out": (
         *("rank_left_out", "tensors_left_out", "zeroed", "rounded", "mixed"),
