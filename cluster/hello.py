@@ -1,67 +1,73 @@
-"""Check a cluster before an evening is lost on it: who is there, how fast, and what is wrong.
+"""Check a cluster before training on it: which workers it has, how fast, and what is wrong.
 
     python -m cluster.hello --master_ip 10.10.1.1 --master_port 6585 --world_size 4 --local_rank R
 
 Run it once per worker, like a training script (under torchrun or srun with no flags at all). It
 joins the workers as training does. Rank 0 prints the report: every worker's host, interface and
-versions; whether gather, scatter and all_reduce are right; latency and bandwidth between ranks;
-what may go wrong later. What keeps the workers apart is told within --timeout (here 60 seconds if
-not given). The other flags of the training scripts are taken, too, and compared between workers.
+versions; whether gather, scatter and all_reduce give correct results; latency and bandwidth between
+ranks; and warnings. If the workers cannot connect, it says why within --timeout (default here: 60
+seconds). The other flags of the training scripts are accepted, too, and compared between workers.
 """
 
 import itertools
 import socket
 import statistics
 import time
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any
 
 from common import cli
 from common.errors import UserError
 from common.run import run
 from common.workers.network import interface, route_to
+from common.workers.world import World
 
 import psutil
 import torch
 import torch.distributed as dist
 
-DEFAULTS = [  # else than training's
-    cli.Flag("data_dir", str, ".", "not read here"),
-    cli.Flag("output_dir", str, ".", "not written here"),
-    cli.Flag("model_name_or_path", str, "tiny", "not loaded here"),
-    cli.Flag("task_name", str, "RTE", "not trained here"),
-    cli.Flag("do_eval", bool, True, "not done here"),
+DEFAULTS = [  # where they differ from training's
+    cli.Flag("data_dir", str, ".", "ignored here"),
+    cli.Flag("output_dir", str, ".", "ignored here"),
+    cli.Flag("model_name_or_path", str, "tiny", "ignored here"),
+    cli.Flag("task_name", str, "RTE", "ignored here"),
+    cli.Flag("do_eval", bool, True, "ignored here"),
     cli.Flag("timeout", float, 60.0, "seconds to wait for other workers, in any collective", 1),
 ]
 SIZES = (1, 1000, 1_000_003)  # numbers in the collectives that are checked
-MESSAGE, BUCKET = 8_000_000, 25_000_000  # bytes
+MESSAGE_BYTES = 8_000_000
+BUCKET_BYTES = 25_000_000
 ALL_PAIRS = 8  # with more workers, only rank 0's pairs are measured
-SLOW = 1000  # Mbit/s
+SLOW_MBITS = 1000  # per second
 
 
-def main(args, world):
+def main(args: Namespace, world: World) -> None:
     """Check and measure everything; rank 0 prints the report."""
     say = print if world.rank == 0 else lambda *_: None
     say(f"hello: workers: {world.size}, backend: {world.backend}")
-    told = gather(world, (describe(args, world), doubts(args, world)))
-    for line, _ in told:
+    reports = gather(world, (describe(args, world), warnings(args, world)))
+    for line, _ in reports:
         say(line)
     for size in SIZES:
         check_collectives(world, size)
     dist.barrier()
-    say(f"gather, scatter and all_reduce of {', '.join(map(str, SIZES))} numbers: right everywhere")
+    sizes = ", ".join(map(str, SIZES))
+    say(f"gather, scatter and all_reduce of {sizes} numbers: correct on every rank")
     for line in measure_pairs(world):
         say(line)
-    say(f"all_reduce of {BUCKET / 1e6:g} MB: {time_all_reduce(world) * 1e3:.1f} ms")
-    say("\n".join(warning for _, warnings in told for warning in warnings) or "no warnings")
+    say(f"all_reduce of {BUCKET_BYTES / 1e6:g} MB: {time_all_reduce(world) * 1e3:.1f} ms")
+    say("\n".join(warning for _, several in reports for warning in several) or "no warnings")
 
 
-def gather(world, mine):
+def gather(world: World, mine: Any) -> list[Any]:
     """What every rank holds as `mine`, by rank; a barrier, too."""
-    told = [None] * world.size
-    dist.all_gather_object(told, mine)
-    return told
+    values = [None] * world.size
+    dist.all_gather_object(values, mine)
+    return values
 
 
-def describe(args, world):
+def describe(args: Namespace, world: World) -> str:
     """This worker's line of the report."""
     me, (address, nic) = world.members[world.rank], interface(args)
     return (
@@ -70,8 +76,8 @@ def describe(args, world):
     )
 
 
-def doubts(args, world):
-    """What may go wrong with this worker later: a list of warnings."""
+def warnings(args: Namespace, world: World) -> list[str]:
+    """Warnings about this worker: what may cause trouble later."""
     host, (address, nic) = socket.gethostname(), interface(args)
     _, route = route_to(args.master_ip or "127.0.0.1")
     speed = psutil.net_if_stats()[nic].speed  # Mbit/s, 0 if unknown
@@ -81,23 +87,23 @@ def doubts(args, world):
     except OSError:
         own = "127.x or nothing"
     found = {
-        f"its host name means {own} there (see /etc/hosts): this kit does not mind, but other "
-        f"programs over gloo need GLOO_SOCKET_IFNAME={nic}": several and own.startswith("127."),
-        f"GLOO_SOCKET_IFNAME is {nic} ({address}), but the route to the master is by {route}: "
-        "unset it, unless you want that": nic != route,
-        f"{nic} is slow ({speed} Mbit/s): if the machines share a faster network, give rank 0's "
-        "address in that one as --master_ip": 0 < speed < SLOW,
+        f"its host name resolves to {own} (see /etc/hosts): fine for this kit, but other "
+        f"gloo programs need GLOO_SOCKET_IFNAME={nic}": several and own.startswith("127."),
+        f"GLOO_SOCKET_IFNAME is {nic} ({address}), but the route to the master is through "
+        f"{route}: unset it, unless this is intended": nic != route,
+        f"{nic} is slow ({speed} Mbit/s): if the machines share a faster network, pass rank 0's "
+        "address in it as --master_ip": 0 < speed < SLOW_MBITS,
     }
     return [f"warning: rank {world.rank} ({host}): {text}" for text, so in found.items() if so]
 
 
-def numbers(rank, size, world):
+def numbers(rank: int, size: int, world: World) -> torch.Tensor:
     """A rank's own whole numbers, small enough for exact sums in float32."""
     return torch.arange(size, device=world.device).remainder(100).add(100 * rank).float()
 
 
-def check_collectives(world, size):
-    """Raise UserError where gather, scatter or all_reduce of `size` numbers gives a wrong one."""
+def check_collectives(world: World, size: int) -> None:
+    """Raise UserError where gather, scatter or all_reduce of `size` numbers is wrong."""
     every = [numbers(rank, size, world) for rank in range(world.size)]
     mine = every[world.rank]
     parts = [torch.zeros_like(mine) for _ in every] if world.rank == 0 else None
@@ -112,43 +118,45 @@ def check_collectives(world, size):
     verify(total, sum(every), f"all_reduce at rank {world.rank}")
 
 
-def verify(got, right, what):
+def verify(got: torch.Tensor, right: torch.Tensor, what: str) -> None:
     """Raise UserError, naming the first wrong number, unless both tensors are equal."""
     wrong = (got != right).nonzero()
     if len(wrong):
         first = wrong[0].item()
         raise UserError(
             f"{what}: {got[first].item()} instead of {right[first].item()}, number {first} of "
-            f"{len(right)}. Reinstall torch; test the memory and the network card of that machine"
+            f"{len(right)}. Reinstall torch, and test that machine's memory and network card"
         )
 
 
-def measure_pairs(world):
-    """Measure one pair after another, so that none disturbs another; yield a line for each way."""
+def measure_pairs(world: World) -> Iterator[str]:
+    """Measure one pair after another, so that none disturbs another; yield a line per direction."""
     pairs = list(itertools.combinations(range(world.size), 2))
     for pair in pairs if world.size <= ALL_PAIRS else pairs[: world.size - 1]:
         mine = None
         if world.rank in pair:
             mine = measure(world, sum(pair) - world.rank, world.rank == pair[0])
-        told = gather(world, mine)
+        measured = gather(world, mine)
         for here, there in (pair, pair[::-1]):
-            latency, rate = told[here]
+            latency, rate = measured[here]
             yield (
                 f"rank {here} to rank {there}: latency {latency * 1e6:.0f} us, bandwidth "
                 f"{rate / 1e6:.0f} MB/s ({rate * 8 / 1e9:.2f} Gbit/s)"
             )
 
 
-def measure(world, peer, first):
+def measure(world: World, peer: int, first: bool) -> tuple[float, float]:
     """Latency in seconds, and bytes per second from this rank to `peer`, which measures too."""
     small = torch.ones(2, device=world.device)
-    large = torch.ones(MESSAGE // 4, device=world.device)
+    large = torch.ones(MESSAGE_BYTES // 4, device=world.device)
     latency = statistics.median(round_trips(small, small, peer, first, 200)[20:]) / 2
     seconds = {asks: min(round_trips(large, small, peer, asks, 3)) for asks in (first, not first)}
-    return latency, MESSAGE / (seconds[True] - latency)
+    return latency, MESSAGE_BYTES / (seconds[True] - latency)
 
 
-def round_trips(question, answer, peer, asks, times):
+def round_trips(
+    question: torch.Tensor, answer: torch.Tensor, peer: int, asks: bool, times: int
+) -> list[float]:
     """The seconds of each round: the rank that `asks` sends `question` and gets `answer`."""
     seconds = []
     for _ in range(times):
@@ -164,9 +172,9 @@ def round_trips(question, answer, peer, asks, times):
     return seconds
 
 
-def time_all_reduce(world):
-    """The seconds of an all_reduce of BUCKET bytes, once warm."""
-    bucket = torch.ones(BUCKET // 4, device=world.device)
+def time_all_reduce(world: World) -> float:
+    """The seconds of an all_reduce of BUCKET_BYTES, once warm."""
+    bucket = torch.ones(BUCKET_BYTES // 4, device=world.device)
     for _ in range(2):
         dist.barrier()
         start = time.perf_counter()

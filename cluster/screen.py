@@ -18,11 +18,13 @@ class Screen:
     """Our stdout and stderr, to which one thread at a time writes."""
 
     def __init__(self, quiet: bool) -> None:
-        self.quiet, self.lock, self.mid_line = quiet, threading.RLock(), False
+        self.quiet = quiet
+        self.lock = threading.RLock()
+        self.mid_line = False
         sys.stdout.flush()  # what the caller printed comes before what the workers print
 
     def line(self, text: str, prefix: str = "", stream: TextIO = sys.__stderr__) -> None:
-        """Write a line of its own, below a progress bar that stands on the last one."""
+        """Write a separate line, below a progress bar if there is one."""
         with self.lock:
             if self.mid_line:
                 self.write(b"\n")

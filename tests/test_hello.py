@@ -27,7 +27,7 @@ SCRIPT = str(ROOT / "cluster" / "hello.py")
 DEADLINE = 60  # seconds for whatever a test waits for; on a quiet machine it takes up to 15
 RATE = 25  # MB/s that the first machine can send on eth0
 WAY = re.compile(r"rank (\d) to rank (\d): latency (\d+) us, bandwidth (\d+) MB/s \((.+) Gbit/s\)")
-RIGHT = "gather, scatter and all_reduce of 1, 1000, 1000003 numbers: right everywhere"
+RIGHT = "gather, scatter and all_reduce of 1, 1000, 1000003 numbers: correct on every rank"
 ENTER = """
 echo "$1" > /proc/sys/kernel/hostname && mount --bind "$2" /etc/hosts && shift 2 && exec "$@"
 """
@@ -242,7 +242,7 @@ def test_two_machines(machines):
     assert RATE / 4 < rates[0, 1] <= RATE
     assert rates[1, 0] > rates[0, 1]
     for rank in (0, 1):
-        assert f"warning: rank {rank} (node{rank}): its host name means 127.0.1.1" in report
+        assert f"warning: rank {rank} (node{rank}): its host name resolves to 127.0.1.1" in report
     assert report.count("warning: ") == 2
     assert machines.sent("eth0") > 50
 
@@ -254,7 +254,7 @@ def test_chosen_interface_is_used_and_doubted(machines):
     for rank in (0, 1):
         assert f"rank {rank}: host node{rank}, 10.77.1.{rank + 1} on eth1, " in report
         doubt = f"GLOO_SOCKET_IFNAME is eth1 (10.77.1.{rank + 1}), but the route to the master is"
-        assert f"warning: rank {rank} (node{rank}): {doubt} by eth0" in report
+        assert f"warning: rank {rank} (node{rank}): {doubt} through eth0" in report
     assert machines.sent("eth1") > 50 > machines.sent("eth0")
 
 

@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from cluster import lab_network, netlab
-from cluster.lab import carried, table
+from cluster import lab_flags, lab_network
+from cluster.lab_traffic import carried, table
 from cluster.launch import launch
 from common.errors import UserError
 from tests.workers import marked
@@ -275,7 +275,7 @@ def test_a_user_without_root_has_a_lab_too():
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        ("--nodes 0 x.py", "--nodes 0: give 1 to 254"),
+        ("--nodes 0 x.py", "--nodes 0: must be 1 to 254"),
         ("--nodes 2 --rate 1gbit,1gbit,1gbit x.py", "one for each of 2 nodes"),
         ("--rate fast x.py", "rate 'fast': write it as 100mbit"),
         ("--rate 1bit x.py", "rate '1bit'"),
@@ -290,7 +290,7 @@ def test_a_user_without_root_has_a_lab_too():
 )
 def test_what_makes_no_sense_is_told(flags, says):
     with pytest.raises(UserError, match=re.escape(says)):
-        netlab.parse(flags.split())
+        lab_flags.parse(flags.split())
 
 
 @needs_lab
@@ -342,10 +342,10 @@ def test_a_system_that_allows_no_namespaces_is_told():
 
 
 def test_breaks_are_read():
-    args = netlab.parse(
+    args = lab_flags.parse(
         ["--kill", "1@2", "--slow", "3@4=10mbit", str(ROOT / "download_glue_data.py")]
     )
-    assert args.breaks == [netlab.Break("kill", 1, 2), netlab.Break("slow", 3, 4, "10mbit")]
+    assert args.breaks == [lab_flags.Break("kill", 1, 2), lab_flags.Break("slow", 3, 4, "10mbit")]
 
 
 def test_what_is_carried_is_of_all_iterations_but_the_first():
