@@ -1,25 +1,37 @@
-"""The READMEs keep their word: the commands they print run, the flags they list exist."""
+"""The texts keep their word: commands, flags and links exist, and tables are current."""
 
+import importlib
+import importlib.util
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-from common import cli
+from common import cli, tasks
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-READMES = [ROOT / "README.md", *sorted(ROOT.glob("task*/README.md"))]
+READMES = [
+    ROOT / "README.md",
+    *sorted(ROOT.glob("*/README.md")),
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("staff/handout/overlay/*.md")),
+]
 TEXT = {path.relative_to(ROOT).as_posix(): path.read_text() for path in READMES}
 
 
 def commands(text):
-    """The indented lines of a README, continued lines joined, comments dropped."""
+    """The indented lines of a text, continued lines joined, comments dropped."""
     blocks = re.findall(r"(?:^    .+\n)+", text, re.MULTILINE)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
     return [line.split("  #")[0].strip() for line in lines]
+
+
+def inline_commands(text):
+    """The commands that stand in a sentence or in a table."""
+    return re.findall(r"`((?:python|make|pytest) [^`\n]+)`", text)
 
 
 def run(command, seconds=120, **options):
@@ -32,18 +44,40 @@ def run(command, seconds=120, **options):
 
 
 def test_the_table_of_flags_is_the_one_that_the_code_has():
-    assert cli.flag_table() in TEXT["README.md"]
+    assert cli.flag_table() in TEXT["docs/running.md"]
+
+
+def test_the_table_of_tasks_is_the_one_that_the_code_has():
+    assert tasks.with_table(TEXT["README.md"]) == TEXT["README.md"]
+    assert tasks.markdown() in TEXT["README.md"]
 
 
 @pytest.mark.parametrize("name", TEXT)
 def test_every_script_module_and_make_target_is_there(name):
-    for line in commands(TEXT[name]):
+    for line in commands(TEXT[name]) + inline_commands(TEXT[name]):
         for script in re.findall(r"\b[\w/]+\.py\b", line):
-            assert (ROOT / script).is_file(), line
-        for module in re.findall(r"-m ((?:cluster|report)\.\w+)", line):
-            assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), line
+            if script != "run_glue.py":  # a submission's own
+                assert (ROOT / script).is_file(), line
+        for module, word in re.findall(r"-m ([a-z]\w+(?:\.\w+)*)(?: (\w+))?", line):
+            assert importlib.util.find_spec(module), line
+            if module in ("grading", "staff"):
+                assert word in importlib.import_module(f"{module}.__main__").COMMANDS, line
         for target in re.findall(r"^make (\w+)", line):
             assert run(["make", "--dry-run", target, "GLUE_DIR=x"]), line
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_every_link_leads_to_a_file(name):
+    folder = (ROOT / name.replace("staff/handout/overlay/", "")).parent
+    for link in re.findall(r"\]\(([^)#:]+)\)", TEXT[name].replace("\n", " ")):
+        made_for_students = name.startswith("staff/handout/overlay/") and link == "TODO.md"
+        assert made_for_students or (folder / link).exists(), link
+
+
+def test_what_students_get_does_not_lead_into_what_they_do_not_get():
+    for name, text in TEXT.items():
+        if name not in ("README.md", "staff/README.md"):  # the handout has another README
+            assert not re.search(r"\bstaff[/.]|-m staff\b", text), name
 
 
 @pytest.mark.parametrize("name", TEXT)
