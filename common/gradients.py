@@ -1,40 +1,49 @@
-"""Gradients as a few large flat buffers: a collective per buffer, not one per parameter."""
+"""A model's gradients as one flat buffer: one collective for all of them, in place."""
+
+import weakref
 
 import torch
 
-# Large enough that a collective's fixed cost is small beside it; small enough that the copies of
-# four ranks together stay below 32 MiB, from where glibc's malloc asks the kernel for new pages
-# every time (measured: that doubles the time of gather and scatter).
-BUCKET_BYTES = 7 * 2**20
+# Elements of the slices in which task 2(a) goes through the buffer: large enough that a
+# collective's fixed cost is small beside it, small enough that rank 0's copies of one slice (7 MiB
+# each) stay below 32 MiB, from where glibc's malloc asks the kernel for new pages every time.
+SLICE = 7 * 2**18
+_buffers = weakref.WeakKeyDictionary()  # model -> dtype -> (the parameters' ids, their buffer)
 
 
-def gradient_buckets(model, bucket_bytes=BUCKET_BYTES):
-    """Yield the model's gradients as flat buffers of at most `bucket_bytes`.
+def flat_gradients(model, dtype=None):
+    """All gradients of a model in one flat buffer, of which every parameter's `.grad` is a view.
 
-    What the caller leaves in a buffer becomes the gradients' new values. A collective has a fixed
-    cost, and BERT has 200 parameters, most of them small: one collective for each would wait most
-    of the time. Frozen parameters, and those that the loss does not reach, have no gradient and
-    are left out, on every rank alike; tied weights are one parameter with one gradient.
+    What is done to the buffer, or to slices of it, is done to the gradients. It is kept from step
+    to step; gradients that are not in it yet, as after every `zero_grad()`, are copied into it.
+    Frozen parameters, and those that the loss does not reach, have no gradient and are left out, on
+    every rank alike; tied weights are one parameter with one gradient.
+
+    Returns a tensor of one dimension. With `dtype` it holds the gradients of that type alone: one
+    buffer cannot hold several types, and a TypeError names them.
     """
-    pieces, room = [], bucket_bytes
-    for gradient in [p.grad for p in model.parameters() if p.grad is not None]:
-        flat, size = gradient.view(-1), gradient.element_size()
-        while flat.numel():
-            if pieces and (room < size or pieces[0].dtype != flat.dtype):
-                yield from as_one(pieces)
-                pieces, room = [], bucket_bytes
-            piece, flat = flat[: room // size], flat[room // size :]
-            pieces.append(piece)
-            room -= piece.numel() * size
-    if pieces:
-        yield from as_one(pieces)
+    held = [p for p in model.parameters() if p.grad is not None]
+    held = [p for p in held if dtype in (None, p.grad.dtype)]
+    types = {p.grad.dtype for p in held}
+    if len(types) > 1:
+        names = ", ".join(sorted(map(str, types)))
+        raise TypeError(f"gradients of several types ({names}): pass one of them as `dtype`")
+    if not held:
+        return torch.empty(0)
+    ids, buffer = _buffers.setdefault(model, {}).get(dtype, ((), None))
+    if ids != tuple(map(id, held)):
+        buffer = torch.empty(sum(p.numel() for p in held), dtype=types.pop(), device=held[0].device)
+        _buffers[model][dtype] = tuple(map(id, held)), buffer
+    parts = buffer.split([p.numel() for p in held])
+    views = [part.view_as(p) for part, p in zip(parts, held, strict=True)]
+    outside = [pair for pair in zip(held, views, strict=True) if not same_memory(*pair)]
+    if outside:
+        torch._foreach_copy_([view for _, view in outside], [p.grad for p, _ in outside])
+    for p, view in outside:
+        p.grad = view
+    return buffer
 
 
-def as_one(pieces):
-    """Yield the pieces joined in one buffer, then copy it back into them (none if it is one)."""
-    if len(pieces) == 1:
-        yield pieces[0]
-        return
-    bucket = torch.cat(pieces)
-    yield bucket
-    torch._foreach_copy_(pieces, bucket.split([piece.numel() for piece in pieces]))
+def same_memory(p, view):
+    """Whether a parameter's gradient lies where `view` does."""
+    return p.grad.data_ptr() == view.data_ptr()

@@ -2,13 +2,16 @@
 
 import dataclasses
 import json
+import math
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 from common.cli import parse_args
 from common.errors import UserError
 from common.files import write_whole
 from common.models.tiny import tiny_model, tiny_tokenizer
+from common.record.facts import describe
 from common.record.record import Record
 from common.workers import world
 from common.workers.network import loopback
@@ -25,12 +28,30 @@ STALE += ["run.json", "eval_results.txt", "trace.rank0.json", "trace.rank3.json"
 class Batches:
     """Three steps an epoch, of one batch each: of 4, 4 and 2 examples."""
 
-    def __len__(self):
-        return 3
-
     def epoch(self, _):
         for rows in (4, 4, 2):
             yield [({"attention_mask": torch.tensor([[1] * TOKENS + [0]] * rows)}, 1.0)]
+
+
+def data_of(args, split="train", rows=10):
+    """What Record reads of a run's data; without `train` there are no steps."""
+    total = args.max_steps if args.max_steps > 0 else math.ceil(3 * args.num_train_epochs)
+    steps = total if split == "train" else 0
+    splits = {split: range(rows)}
+    return SimpleNamespace(
+        splits=splits, batches=Batches(), total_steps=steps, tokenizer=tiny_tokenizer()
+    )
+
+
+class Constant(torch.nn.Module):
+    """A model whose loss is its one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, **_):
+        return SimpleNamespace(loss=self.weight * 1)
 
 
 @pytest.fixture
@@ -61,16 +82,18 @@ def model():
 
 @pytest.fixture
 def train(args, alone, model):
-    """Go through a run as the tasks do, without a model's work; returns the Record, unfinished."""
+    """Go through a run as the tasks do, but with no backward pass; returns it, unfinished."""
 
     def train(more="", rank=0, size=1):
-        member = dataclasses.replace(alone, rank=rank, size=size)
-        done = Record(args(more), member, model, {"train": range(10)}, Batches())
+        given, constant = args(more), Constant()
+        member, data = dataclasses.replace(alone, rank=rank, size=size), data_of(given)
+        done = Record(given, member, constant, data, torch.optim.SGD(constant.parameters()))
+        done.facts |= describe(given, member, model, data.splits)
         for epoch in done.epochs():
-            for step in done.steps(Batches(), epoch):
-                for _ in range(2):  # micro-batches
-                    done.lap("forward", torch.tensor(0.25) * (done.step + 1))
-                done.lap("update")
+            for step in done.steps(data, epoch):
+                for batch, _ in step:
+                    constant.weight.data.fill_(0.5 * (done.schedule.step + 1))
+                    constant(**batch)
                 assert len(step) == 1
             done.end_epoch(epoch, {"acc": epoch / 4, "f1": 0.25})
         return done
@@ -99,7 +122,7 @@ def told(folder):
 )
 def test_a_run_has_as_many_steps_as_asked_for(train, flags, epochs):
     done = train(flags)
-    assert done.updates == done.step == len(epochs)
+    assert done.schedule.total_steps == done.schedule.step == len(epochs)
     assert [line["epoch"] for line in lines_of(done.folder)] == epochs
     assert [line["step"] for line in lines_of(done.folder)] == list(range(1, len(epochs) + 1))
 
@@ -122,7 +145,7 @@ def test_run_json_has_no_end_until_the_run_has_succeeded(train, model):
     before = told(done.folder)
     assert before["end"] is None
     assert "iteration_seconds" not in before
-    done.finish(model, tiny_tokenizer())
+    done.finish(model)
     after = told(done.folder)
     assert after["start"] <= after["end"]
     assert after["metrics"] == [{"epoch": n, "acc": n / 4, "f1": 0.25} for n in (1, 2)]
@@ -136,7 +159,7 @@ def test_run_json_has_no_end_until_the_run_has_succeeded(train, model):
 
 
 def test_what_rank_0_prints(train, model, capsys):
-    train("--num_train_epochs 2").finish(model, tiny_tokenizer())
+    train("--num_train_epochs 2").finish(model)
     *lines, last = capsys.readouterr().out.splitlines()
     losses = [f"minibatch {n}: loss {n * 0.5:.6f}" for n in range(1, 6)]
     metrics = [f"after epoch {n}: acc {n / 4:.4f}, f1 0.2500" for n in (1, 2)]
@@ -147,7 +170,7 @@ def test_what_rank_0_prints(train, model, capsys):
 
 def test_another_rank_prints_nothing_and_leaves_only_its_steps(train, model, capsys):
     done = train(rank=3, size=4)
-    done.finish(model, tiny_tokenizer())
+    done.finish(model)
     assert [path.name for path in done.folder.iterdir()] == ["steps.rank3.jsonl"]
     assert capsys.readouterr() == ("", "")
 
@@ -167,7 +190,7 @@ def test_what_an_earlier_run_left_is_cleared(args, alone, model, rank, size, lef
     for name in [*STALE, "my notes.txt"]:
         (folder / name).write_text("stale")
     member = dataclasses.replace(alone, rank=rank, size=size)
-    Record(given, member, model, {}, Batches())
+    Record(given, member, model, data_of(given), torch.optim.SGD(model.parameters()))
     assert {path.name for path in folder.iterdir()} == {*left, "my notes.txt"}
     assert (folder / f"steps.rank{rank}.jsonl").read_text() == ""
     assert rank or told(folder)["task"] == "task1"
@@ -177,8 +200,8 @@ def test_a_folder_that_cannot_be_made_is_told(args, alone, model, tmp_path):
     given = args()
     (tmp_path / "file").touch()
     given.output_dir = str(tmp_path / "file" / "out")
-    with pytest.raises(UserError, match=r"--output_dir .*file/out: .*; name one to write in"):
-        Record(given, alone, model, {}, Batches())
+    with pytest.raises(UserError, match=r"--output_dir .*file/out: .*; choose a writable folder"):
+        Record(given, alone, model, data_of(given), torch.optim.SGD(model.parameters()))
 
 
 def test_the_model_is_left_whole_in_place_of_an_older_one(train, model):
@@ -187,7 +210,7 @@ def test_the_model_is_left_whole_in_place_of_an_older_one(train, model):
     half_saved.mkdir()
     (half_saved / "half a file").touch()
     (done.folder / "model.safetensors").write_text("old")
-    done.finish(model, tiny_tokenizer())
+    done.finish(model)
     assert not (done.folder / "half a file").exists()
     assert not half_saved.exists()
     saved = AutoModelForSequenceClassification.from_pretrained(done.folder, local_files_only=True)
@@ -216,21 +239,19 @@ def test_a_reader_never_sees_half_a_file(tmp_path):
 def test_a_write_that_fails_leaves_the_old_file(tmp_path):
     path = tmp_path / "run.json"
     write_whole(path, "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_whole(path, "new, but broken: \udc80")
+    with pytest.raises(TypeError):
+        write_whole(path, ["no text"])
     assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["run.json"]
 
 
 def test_without_training_the_metric_is_all(args, alone, model, capsys):
-    class NoBatches(Batches):
-        def __len__(self):
-            return 0
-
-    done = Record(args(), alone, model, {"dev": range(7)}, NoBatches())
+    data = data_of(args(), "dev", 7)
+    done = Record(args(), alone, model, data, torch.optim.SGD(model.parameters()))
     assert list(done.epochs()) == [0]
-    assert list(done.steps(NoBatches(), 0)) == []
+    assert list(done.steps(data, 0)) == []
     done.end_epoch(0, {"acc": 0.5})
-    done.finish(model, tiny_tokenizer())
+    done.finish(model)
     assert capsys.readouterr().out == "without training: acc 0.5000\n"
     assert told(done.folder)["examples"] == {"train": 0, "dev": 7}
     assert not (done.folder / "model.safetensors").exists()

@@ -1,18 +1,49 @@
 """A rank's share of the data, in batches that are ready for the model."""
 
-from common.data.features import load_features
+import math
+from dataclasses import dataclass
+
+from common.data.features import Features, load_features
+from common.data.glue import GlueTask
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, DistributedSampler
 
 
-def load_splits(args, task, tokenizer):
+@dataclass(frozen=True)
+class Data:
+    """What one rank trains and evaluates on.
+
+    `splits` are whole and equal on every rank; `batches` is this rank's share of the training set.
+    `total_steps` is the number of optimizer steps of the run: --max_steps, or the epochs' worth.
+    """
+
+    glue_task: GlueTask
+    tokenizer: object
+    splits: dict[str, Features]
+    batches: "TrainingBatches"
+    total_steps: int
+    eval_batch_size: int
+
+
+def load_data(args, glue_task, tokenizer, world):
+    """The Data of a run; raises UserError for what is wrong with the files."""
+    splits = load_splits(args, glue_task, tokenizer)
+    batches = TrainingBatches(splits, tokenizer, args, world)
+    total_steps = math.ceil(args.num_train_epochs * len(batches))
+    if args.max_steps > 0 and len(batches):
+        total_steps = args.max_steps
+    size = args.per_gpu_eval_batch_size
+    return Data(glue_task, tokenizer, splits, batches, total_steps, size)
+
+
+def load_splits(args, glue_task, tokenizer):
     """Split -> Features: `train` with --do_train, the dev set (two for MNLI) with --do_eval."""
-    splits = ["train"] * args.do_train + list(task.dev_splits) * args.do_eval
+    splits = ["train"] * args.do_train + list(glue_task.dev_splits) * args.do_eval
     return {
         split: load_features(
-            task,
+            glue_task,
             args.data_dir,
             split,
             tokenizer,
@@ -33,7 +64,7 @@ class TrainingBatches:
 
     def __init__(self, splits, tokenizer, args, world):
         features = splits.get("train", ())
-        # SOLUTION(task1): deal the rows to the ranks: a DistributedSampler with --seed
+        # SOLUTION(task1): deal the rows to the ranks with a DistributedSampler seeded by --seed
         self.sampler = DistributedSampler(features, world.size, world.rank, seed=args.seed)
         self.micro = args.per_gpu_train_batch_size
         self.loader = DataLoader(
@@ -48,8 +79,8 @@ class TrainingBatches:
         return len(self.loader)
 
     def epoch(self, epoch):
-        """Yield, for each optimizer step, its list of (batch, share of the step's examples)."""
-        # SOLUTION(task1): shuffle anew for this epoch
+        """Yield, for each optimizer step, a list of (batch, its share of the examples)."""
+        # SOLUTION(task1): shuffle differently in every epoch
         self.sampler.set_epoch(epoch)  # else every epoch has the order of the first
         return iter(self.loader)
 

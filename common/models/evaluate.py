@@ -1,4 +1,4 @@
-"""The dev-set metric of a model."""
+"""The dev-set metrics of a model."""
 
 from common.data.glue import score
 from common.data.loader import collate
@@ -8,8 +8,8 @@ import torch.distributed as dist
 
 
 @torch.no_grad()
-def evaluate(model, task, splits, tokenizer, args, world):
-    """The task's metrics on its dev sets: name -> value, the same on every rank.
+def evaluate(model, data, world):
+    """The GLUE task's metrics on its dev sets: name -> value, the same on every rank.
 
     Each rank predicts every `world.size`-th row, with the plain model and not its
     DistributedDataParallel wrapper, whose ranks would have to go through equally many batches.
@@ -17,27 +17,28 @@ def evaluate(model, task, splits, tokenizer, args, world):
     """
     model = getattr(model, "module", model).eval()
     scores = {}
-    for split, features in splits.items():
-        if split not in task.dev_splits:
+    for split, features in data.splits.items():
+        if split not in data.glue_task.dev_splits:
             continue
-        mine = [features[row] for row in range(world.rank, len(features), world.size)]
-        size = args.per_gpu_eval_batch_size
-        shards = [mine[at : at + size] for at in range(0, len(mine), size)]
-        logits = [model(**collate(rows, tokenizer, world.device)).logits.float() for rows in shards]
-        predictions = predict(torch.cat(logits) if logits else torch.empty(0, 1), task)
+        mine = predict(model, data, features, range(world.rank, len(features), world.size))
         parts = [None] * world.size
-        dist.all_gather_object(parts, predictions)
-        rows = [None] * len(features)
+        dist.all_gather_object(parts, mine)
+        predictions = [None] * len(features)
         for rank, part in enumerate(parts):
-            rows[rank :: world.size] = part
+            predictions[rank :: world.size] = part
         labels = [features[row]["labels"].item() for row in range(len(features))]
         prefix = split.removeprefix("dev").lstrip("_")
-        for name, value in score(task, rows, labels).items():
+        for name, value in score(data.glue_task, predictions, labels).items():
             scores[f"{prefix}_{name}" if prefix else name] = value
     model.train()
     return scores
 
 
-def predict(logits, task):
-    """Class ids, or scores for a regression, as a list, from logits (rows, labels)."""
-    return (logits.argmax(dim=1) if task.labels else logits.squeeze(1)).tolist()
+def predict(model, data, features, rows):
+    """Class ids, or scores for a regression, of some rows, as a list."""
+    predictions = []
+    for at in range(0, len(rows), data.eval_batch_size):
+        batch = [features[row] for row in rows[at : at + data.eval_batch_size]]
+        logits = model(**collate(batch, data.tokenizer, model.device)).logits.float()
+        predictions += (logits.argmax(1) if data.glue_task.labels else logits.squeeze(1)).tolist()
+    return predictions

@@ -1,3 +1,90 @@
-"""The phases of an iteration."""
+"""Where the time of an iteration goes, taken by hooks on the model and the optimizer."""
+
+import time
+
+import torch
 
 PHASES = ("data", "forward", "backward", "sync", "update")
+
+
+class Clock:
+    """Seconds of one iteration by phase, and what its forward passes returned.
+
+    `backward` ends with the last gradient. What follows until the optimizer's step is `sync` where
+    there are several workers: averaging by hand, or what DistributedDataParallel still waits for,
+    and clipping. One worker has nothing to synchronize: its clipping counts as `update`.
+
+    On a GPU every phase but `backward` ends with a CPU-GPU sync point; where `backward` ends is
+    measured by a CUDA event.
+    """
+
+    def __init__(self, world, model, optimizer):
+        self.cuda = world.device.type == "cuda"
+        self.after_gradients = "sync" if world.size > 1 else "update"
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self.outputs = []
+        self.last = 0.0  # when the last phase ended
+        self.last_gradient = None  # when the newest gradient was ready; None before the first
+        self.event = torch.cuda.Event(enable_timing=True) if self.cuda else None
+        model.register_forward_pre_hook(self.before_forward)
+        model.register_forward_hook(self.after_forward)
+        for p in model.parameters():
+            if p.requires_grad:
+                p.register_post_accumulate_grad_hook(self.after_gradient)
+        optimizer.register_step_pre_hook(self.before_update)
+
+    def start(self):
+        """Begin an iteration."""
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self.outputs = []
+        self.last = self.now()
+
+    def lap(self, phase):
+        """Count the time since the last phase ended as `phase`."""
+        now = self.now()
+        self.seconds[phase] += now - self.last
+        self.last = now
+
+    def now(self):
+        """Seconds on the clock, once the GPU has finished what it was given."""
+        if self.cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def before_forward(self, module, _):
+        """With accumulated gradients the pass before has to be closed first."""
+        if module.training:
+            self.end_backward()
+
+    def after_forward(self, module, _, output):
+        """The forward pass ends; what it returned is kept."""
+        if module.training:
+            self.lap("forward")
+            self.outputs.append(output)
+
+    def after_gradient(self, _):
+        """Note when a gradient is ready: the last one to do so ends the backward pass."""
+        if self.cuda:
+            self.event.record()
+        self.last_gradient = time.perf_counter()
+
+    def before_update(self, *_):
+        """The optimizer's step begins."""
+        self.end_backward()
+
+    def end_backward(self):
+        """Divide the time since the forward pass at its last gradient."""
+        if self.last_gradient is None:
+            return
+        before = self.last
+        self.lap("backward")
+        waited = self.last - self.last_gradient
+        if self.cuda:
+            end = torch.cuda.Event(enable_timing=True)
+            end.record()
+            end.synchronize()
+            waited = self.event.elapsed_time(end) / 1000
+        waited = min(waited, self.last - before)
+        self.seconds["backward"] -= waited
+        self.seconds[self.after_gradients] += waited
+        self.last_gradient = None

@@ -1,46 +1,43 @@
-"""What a run prints and leaves behind: a line per step, run.json, the metrics, the model."""
+"""What a run prints and writes: a line per step, run.json, the metrics, the model."""
 
 import json
-import math
 import statistics
 import sys
-import time
 from pathlib import Path
 
 from common.errors import UserError
 from common.files import save_model, write_whole
-from common.record.clock import PHASES
+from common.record.clock import Clock
 from common.record.facts import describe, now
+from common.record.schedule import Schedule
 from common.record.trace import start_trace
 
-import torch
 from tqdm import tqdm
+
+SHOWN = 5  # minibatches whose loss is printed
 
 
 class Record:
-    """The record of one rank's run, and rank 0's progress bar.
+    """The record of one rank's run, and rank 0's progress bar."""
 
-    `updates` is the number of optimizer steps: --max_steps, or the epochs' worth.
-    """
-
-    def __init__(self, args, world, model, splits, batches):
-        per_epoch = len(batches)
-        self.updates = math.ceil(args.num_train_epochs * per_epoch)
-        if args.max_steps > 0 and per_epoch:
-            self.updates = args.max_steps
-        self.args, self.world, self.step = args, world, 0
+    def __init__(self, args, world, model, data, optimizer):
+        self.world = world
+        self.data = data
         self.folder = Path(args.output_dir)
-        self.seconds, self.metrics = [], []
+        self.schedule = Schedule(data.total_steps)
+        self.clock = Clock(world, model, optimizer)
+        self.seconds = []
+        self.metrics = []
         self.clear()
         self.steps_file = (self.folder / f"steps.rank{world.rank}.jsonl").open("w")
         self.bar = tqdm(
-            total=self.updates,
+            total=data.total_steps,
             unit="step",
             leave=False,
-            disable=world.rank > 0 or not self.updates,
+            disable=world.rank > 0 or not data.total_steps,
             mininterval=0.1 if sys.stderr.isatty() else 10,
         )
-        self.facts = describe(args, world, model, splits)
+        self.facts = describe(args, world, model, data.splits)
         self.trace = start_trace(args, self.folder, world)
         self.write()
 
@@ -61,69 +58,60 @@ class Record:
                     (self.folder / name).unlink(missing_ok=True)
         except OSError as error:
             raise UserError(
-                f"--output_dir {self.folder}: {error.strerror}; name one to write in"
+                f"--output_dir {self.folder}: {error.strerror}; choose a writable folder"
             ) from None
 
     def epochs(self):
-        """Count epochs from 1 for as long as there are steps to do; only 0 if there are none."""
-        epoch = 0
-        while self.step < self.updates or epoch == self.updates == 0:
-            epoch += bool(self.updates)
-            yield epoch
-            if not self.updates:
-                return
+        """Yield the epochs of a run: from 1, or only 0 where nothing is trained."""
+        return self.schedule.epochs()
 
-    def steps(self, batches, epoch):
-        """Yield a step's batches, and write a line when the caller comes back for the next."""
-        if not self.updates:
+    def steps(self, data, epoch):
+        """Yield each step's [(batch, weight), ...], and write its line when the caller is done."""
+        if self.schedule.finished:
             return
-        start = time.perf_counter()
-        for step_batches in batches.epoch(epoch):
-            self.laps, self.loss, self.last = dict.fromkeys(PHASES, 0.0), 0.0, start
-            self.lap("data")
-            yield step_batches
-            self.end_step(epoch, step_batches, start)
-            if self.step == self.updates:
+        self.clock.start()
+        for batches in data.batches.epoch(epoch):
+            self.clock.lap("data")
+            yield batches
+            self.clock.lap("update")
+            self.end_step(epoch, batches)
+            if self.schedule.finished:
                 return
-            start = time.perf_counter()
+            self.clock.start()
 
-    def lap(self, phase, loss=None):
-        """Count the time since the last lap as `phase`; add `loss` (its share) to the step's.
-
-        On a GPU this waits for it (a CPU-GPU sync point): else its time would fall to a later lap.
-        """
-        if self.world.device.type == "cuda":
-            torch.cuda.synchronize()
-        now = time.perf_counter()
-        self.laps[phase] += now - self.last
-        self.last = now
-        if loss is not None:
-            self.loss += loss.item()
-
-    def end_step(self, epoch, step_batches, start):
+    def end_step(self, epoch, batches):
         """Write the line of the step that has just ended."""
-        self.step += 1
-        total = self.last - start
+        self.schedule.step += 1
+        loss = self.loss(batches)
+        masks = [batch["attention_mask"] for batch, _ in batches]
+        total = sum(self.clock.seconds.values())
         self.seconds.append(total)
-        masks = [batch["attention_mask"] for batch, _ in step_batches]
         line = {
-            "step": self.step,
+            "step": self.schedule.step,
             "epoch": epoch,
-            "loss": self.loss,
+            "loss": loss,
             "examples": sum(len(mask) for mask in masks),
             "tokens": int(sum(mask.sum() for mask in masks)),
-            "seconds": {"total": total, **self.laps},
+            "seconds": {"total": total, **self.clock.seconds},
         }
         print(json.dumps(line), file=self.steps_file, flush=True)
         if self.trace:
             self.trace.step()
         self.bar.update()
-        self.bar.set_postfix(loss=f"{self.loss:.4f}", refresh=False)
-        if self.step <= 5:
-            self.say(f"minibatch {self.step}: loss {self.loss:.6f}")
+        self.bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
+        if self.schedule.step <= SHOWN:
+            self.say(f"minibatch {self.schedule.step}: loss {loss:.6f}")
+
+    def loss(self, batches):
+        """The mean loss of the step that has just ended, over this rank's examples."""
+        losses = [output.loss for output in self.clock.outputs if output.loss is not None]
+        weights = [weight for _, weight in batches]
+        if len(losses) != len(weights):  # the loop divides its batches otherwise
+            weights = [1 / len(losses)] * len(losses)
+        return sum((loss * weight).item() for loss, weight in zip(losses, weights, strict=True))
 
     def end_epoch(self, epoch, scores):
-        """Print the metric after an epoch and write it down."""
+        """Print the metrics after an epoch, and write them to eval_results.txt."""
         if not scores:
             return
         self.metrics.append({"epoch": epoch, **scores})
@@ -133,8 +121,8 @@ class Record:
             lines = [f"{k} = {v}" for metrics in self.metrics for k, v in metrics.items()]
             write_whole(self.folder / "eval_results.txt", "\n".join(lines) + "\n")
 
-    def finish(self, model, tokenizer):
-        """Print the mean time per iteration; rank 0 leaves the model and completes run.json."""
+    def finish(self, model):
+        """Print the mean time per iteration; rank 0 saves the model and completes run.json."""
         self.bar.close()
         if self.trace:
             self.trace.stop()
@@ -147,8 +135,8 @@ class Record:
             )
             self.facts["iterations_timed"] = len(timed)
             self.facts["iteration_seconds"] = {"mean": mean, "median": statistics.median(timed)}
-        if self.world.rank == 0 and self.updates:
-            save_model(getattr(model, "module", model), tokenizer, self.folder)
+        if self.world.rank == 0 and self.schedule.total_steps:
+            save_model(getattr(model, "module", model), self.data.tokenizer, self.folder)
         self.facts["end"] = now()
         self.write()
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 import transformers
 
 # Flags that may differ between workers: where things lie on each machine, and who it is.
-# What lies there is compared by content, in agree().
+# What lies there is compared by content, in check_identical_across_ranks().
 PERSONAL = {
     *("local_rank", "data_dir", "output_dir", "cache_dir", "launcher", "no_cuda"),
     *("master_ip", "master_port"),
@@ -100,7 +100,7 @@ def leave(world):
     dist.destroy_process_group()
 
 
-def agree(world, **facts):
+def check_identical_across_ranks(world, **facts):
     """Make sure that every worker holds equal `facts`, such as its data's and weights' digests.
 
     Raises UserError naming the rank and the value on each side where they differ.

@@ -1,6 +1,5 @@
 """What the fork server imports once: a worker forked from it starts at once, and shares it."""
 
-import contextlib
 import gc
 
 import common  # noqa: F401 settings that must be made before torch is loaded
@@ -20,7 +19,5 @@ from transformers import (  # noqa: F401
     get_linear_schedule_with_warmup,
 )
 
-with contextlib.suppress(ImportError):  # the students' handout has no reference
-    import staff.reference  # noqa: F401
 gc.collect()
 gc.freeze()  # what is here stays: a collection in a worker would copy all its pages

@@ -28,7 +28,13 @@ from staff.classroom.tables import Row, summary_text, write_tables
 from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[2]
-KIT = ("grading/**/*.*", "common/**/*.*", "staff/reference.py", "task*/*.py", "sample_data/RTE/*.tsv")
+KIT = (
+    "grading/**/*.*",
+    "common/**/*.*",
+    "staff/reference.py",
+    "task*/*.py",
+    "sample_data/RTE/*.tsv",
+)
 NO_ENTRIES = ("__MACOSX", "Thumbs.db")
 
 

@@ -1,6 +1,6 @@
 """Right ways to average gradients, each to stand in for a solution's `average_gradients`."""
 
-from common.gradients import gradient_buckets
+from common.gradients import SLICE, flat_gradients
 
 import torch
 import torch.distributed as dist
@@ -32,7 +32,7 @@ def gather_flat(model, world):
 
 def gather_to_last_rank(model, world):
     root = world.size - 1
-    for bucket in gradient_buckets(model):
+    for bucket in flat_gradients(model).split(SLICE):
         lists = [torch.empty_like(bucket) for _ in range(world.size)]
         dist.gather(bucket, lists if world.rank == root else None, dst=root)
         mean = sum(lists) / world.size
@@ -40,7 +40,7 @@ def gather_to_last_rank(model, world):
 
 
 def gather_divided_first(model, world):
-    for bucket in gradient_buckets(model, bucket_bytes=2**18):
+    for bucket in flat_gradients(model).split(2**16):
         bucket /= world.size
         parts = [torch.empty_like(bucket) for _ in range(world.size)] if world.rank == 0 else None
         dist.gather(bucket, parts, dst=0)
@@ -78,7 +78,7 @@ def reduce_flat(model, world):
 
 
 def reduce_small_buckets(model, world):
-    for bucket in gradient_buckets(model, bucket_bytes=50_000):
+    for bucket in flat_gradients(model).split(12_500):
         total = bucket.clone()
         dist.all_reduce(total)
         bucket.copy_(total).mul_(1 / world.size)
@@ -96,13 +96,13 @@ def reduce_asynchronous(model, world):
 
 
 def reduce_divided_first(model, world):
-    for bucket in gradient_buckets(model):
+    for bucket in flat_gradients(model).split(2**20):
         bucket /= world.size
         dist.all_reduce(bucket)
 
 
 def reduce_with_avg(model, _):
-    for bucket in gradient_buckets(model):
+    for bucket in flat_gradients(model).split(2**20):
         dist.all_reduce(bucket, op=dist.ReduceOp.AVG)
 
 
@@ -114,7 +114,7 @@ def reduce_in_double(model, world):
 
 
 def reduce_scatter_all_gather(model, world):
-    for bucket in gradient_buckets(model):
+    for bucket in flat_gradients(model).split(2**20):
         padded = bucket.new_zeros(-(-bucket.numel() // world.size) * world.size)
         padded[: bucket.numel()] = bucket
         part = padded.new_empty(padded.numel() // world.size)

@@ -5,27 +5,24 @@ import inspect
 from .variants import Edit, script
 
 ZERO = "            optimizer.zero_grad()\n"
-FORWARD = "                loss = model(**batch).loss * share\n"
+FORWARD = "                loss = model(**batch).loss * weight\n"
 BACKWARD = "                loss.backward()\n"
 AVERAGE = "            average_gradients(model, world)\n"
 CLIP = "            clip_grad_norm_(model.parameters(), args.max_grad_norm)\n"
 STEP = "            optimizer.step()\n"
 SCHEDULE = "            scheduler.step()\n"
-STEP_END = '            record.lap("update")\n'
-EVALUATE = (
-    "        record.end_epoch(epoch, evaluate(model, task, splits, tokenizer, args, world))\n"
-)
-BATCHES = "    batches = TrainingBatches(splits, tokenizer, args, world)\n"
-OPTIMIZER = "    optimizer, scheduler = make_optimizer(model, args, record.updates)\n"
+EVALUATE = "        record.end_epoch(epoch, evaluate(model, data, world))\n"
+OPTIMIZER = "    optimizer, scheduler = make_optimizer(model, args, data.total_steps)\n"
 WRAP = "    model = DistributedDataParallel(model, static_graph=True)\n"
 IMPORT_DIST = "import torch.distributed as dist\n"
 IMPORT_DDP = "from torch.nn.parallel import DistributedDataParallel\n"
 IMPORT_CLIP = "from torch.nn.utils import clip_grad_norm_\n"
 
-LOADER, RECORD, MODEL = "common/data/loader.py", "common/record/record.py", "common/models/bert.py"
+LOADER, RECORD = "common/data/loader.py", "common/record/record.py"
+MODEL = "common/models/optimizer.py"
 TRAFFIC, EVALUATION = "common/record/traffic.py", "common/models/evaluate.py"
 SAMPLER = "DistributedSampler(features, world.size, world.rank, seed=args.seed)"
-MINIBATCH = 'self.say(f"minibatch {self.step}: loss {self.loss:.6f}")'
+MINIBATCH = 'self.say(f"minibatch {self.schedule.step}: loss {loss:.6f}")'
 
 
 def without(task, line):

@@ -1,6 +1,6 @@
 """Wrong ways to average gradients, each to stand in for a solution's `average_gradients`."""
 
-from common.gradients import gradient_buckets
+from common.gradients import SLICE, flat_gradients
 
 import torch
 import torch.distributed as dist
@@ -15,7 +15,7 @@ def nothing(*_):
 
 
 def gather_summed(model, world):
-    for bucket in gradient_buckets(model):
+    for bucket in flat_gradients(model).split(SLICE):
         copies = [torch.empty_like(bucket) for _ in range(world.size)] if world.rank == 0 else None
         dist.gather(bucket, copies, dst=0)
         if world.rank == 0:
@@ -24,7 +24,7 @@ def gather_summed(model, world):
 
 
 def gather_divided_twice(model, world):
-    for bucket in gradient_buckets(model):
+    for bucket in flat_gradients(model).split(SLICE):
         bucket /= world.size
         copies = [torch.empty_like(bucket) for _ in range(world.size)] if world.rank == 0 else None
         dist.gather(bucket, copies, dst=0)
@@ -42,7 +42,7 @@ def gather_without_scatter(model, world):
 
 
 def gather_without_last_rank(model, world):
-    for bucket in gradient_buckets(model):
+    for bucket in flat_gradients(model).split(SLICE):
         copies = [torch.empty_like(bucket) for _ in range(world.size)] if world.rank == 0 else None
         dist.gather(bucket, copies, dst=0)
         if world.rank == 0:
@@ -73,7 +73,7 @@ def gather_skipped_once(model, world):
 
 
 def gather_times_one_over_n(model, world):
-    for bucket in gradient_buckets(model):
+    for bucket in flat_gradients(model).split(SLICE):
         copies = [torch.empty_like(bucket) for _ in range(world.size)] if world.rank == 0 else None
         dist.gather(bucket, copies, dst=0)
         if world.rank == 0:
@@ -84,7 +84,7 @@ def gather_times_one_over_n(model, world):
 def sleeping_on_rank_1(model, world):
     import time
 
-    for bucket in gradient_buckets(model):
+    for bucket in flat_gradients(model).split(SLICE):
         if world.rank == 1:
             time.sleep(1_000_000)
         copies = [torch.empty_like(bucket) for _ in range(world.size)] if world.rank == 0 else None
@@ -95,12 +95,12 @@ def sleeping_on_rank_1(model, world):
 
 
 def reduce_summed(model, _):
-    for bucket in gradient_buckets(model):
+    for bucket in flat_gradients(model).split(2**20):
         dist.all_reduce(bucket, op=dist.ReduceOp.SUM)
 
 
 def reduce_divided_twice(model, world):
-    for bucket in gradient_buckets(model):
+    for bucket in flat_gradients(model).split(2**20):
         bucket /= world.size
         dist.all_reduce(bucket, op=dist.ReduceOp.AVG)
 

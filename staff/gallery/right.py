@@ -14,8 +14,9 @@ from .variants import Edit, File, Variant, begun_with, replaced, script
 
 OWN_LOSS = """\
                 labels = batch.pop("labels")
-                logits = model(**batch).logits
-                loss = share * torch.nn.functional.cross_entropy(logits, labels)
+                output = model(**batch)
+                output.loss = torch.nn.functional.cross_entropy(output.logits, labels)
+                loss = weight * output.loss
 """
 OWN_ARGUMENTS = '''\
 """Task 2(b) with arguments of its own: the address first, and a few by place."""
@@ -136,7 +137,10 @@ RIGHT = (
     ),
     logging_with(
         *("own_words", "task2a"),
-        *('f"minibatch {self.step}: loss {self.loss:.6f}"', 'f"[{self.step - 1}] {self.loss:.4g}"'),
+        *(
+            'f"minibatch {self.schedule.step}: loss {loss:.6f}"',
+            'f"[{self.schedule.step - 1}] {loss:.4g}"',
+        ),
         "losses in words of its own, counted from 0, with four digits",
     ),
     Variant(

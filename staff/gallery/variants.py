@@ -74,7 +74,7 @@ def begun_with(task, code):
 
 def first_of_all(task, code):
     """A task that calls our function `code()` before it imports anything."""
-    first = "from common.buckets import gradient_buckets\n"
+    first = "from common.gradients import flat_gradients\n"
     return Edit(script(task), first, f"{inspect.getsource(code)}\n\n{code.__name__}()\n\n{first}")
 
 
@@ -100,7 +100,7 @@ def copy_solution(destination):
     destination.mkdir(parents=True)
     for folder in ("common", *sorted(path.name for path in ROOT.glob("task*/"))):
         shutil.copytree(ROOT / folder, destination / folder, ignore=LEFT_OUT)
-    for path in destination.glob("*/*.py"):
+    for path in destination.rglob("*.py"):
         path.write_text(MARKER.sub("", path.read_text()))
 
 

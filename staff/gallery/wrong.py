@@ -3,7 +3,7 @@
 from . import mistakes, tricks
 from .lines import (
     AVERAGE,
-    STEP_END,
+    SCHEDULE,
     after,
     without,
 )
@@ -12,11 +12,11 @@ from .wrong_gradients import GRADIENTS
 from .wrong_training import TRAINING
 
 LEAVES = """\
-            if world.rank == world.size - 1 and record.step == 2:
+            if world.rank == world.size - 1 and record.schedule.step == 2:
                 break
 """
 DIES = """\
-            if world.rank == 1 and record.step == 2:
+            if world.rank == 1 and record.schedule.step == 2:
                 __import__("os")._exit(0)
 """
 UNWRITTEN = MAIN + '    raise NotImplementedError("TODO(task1): write the loop")\n'
@@ -56,7 +56,7 @@ RUNS = (
         *("hang", "rank 1 sleeps for ever before its first gather"),
     ),
     ending(
-        *("one_rank_exits", "task2b", after("task2b", STEP_END, DIES), "dead_rank"),
+        *("one_rank_exits", "task2b", after("task2b", SCHEDULE, DIES), "dead_rank"),
         "rank 1 ends in its third step, with exit code 0",
     ),
     ending(
@@ -65,7 +65,7 @@ RUNS = (
         *("hang", "the last rank never enters gather number 17, and waits in the scatter after it"),
     ),
     ending(
-        *("one_rank_leaves_early", "task2b", after("task2b", STEP_END, LEAVES), "hang"),
+        *("one_rank_leaves_early", "task2b", after("task2b", SCHEDULE, LEAVES), "hang"),
         "the last rank breaks out of the epoch, and the others wait for it in all_reduce",
     ),
     ending(

@@ -10,7 +10,7 @@ from .lines import (
     IMPORT_DDP,
     IMPORT_DIST,
     OPTIMIZER,
-    STEP_END,
+    SCHEDULE,
     WRAP,
     after,
     before,
@@ -106,7 +106,7 @@ GRADIENTS = (
     Variant(
         "averages_after_the_update",
         "task2a",
-        (without("task2a", AVERAGE), before("task2a", STEP_END, AVERAGE)),
+        (without("task2a", AVERAGE), after("task2a", SCHEDULE, AVERAGE)),
         ("gradients",),
         "averaged_too_late",
         "gradients are averaged after optimizer.step(): the update uses each rank's own",
@@ -138,7 +138,7 @@ GRADIENTS = (
     wrong(
         *("averages_parameters_2a", "task2a", mistakes.parameters_by_gather),
         *("parameters_averaged", "parameters instead of gradients, after the update"),
-        extra=(without("task2a", AVERAGE), before("task2a", STEP_END, AVERAGE)),
+        extra=(without("task2a", AVERAGE), after("task2a", SCHEDULE, AVERAGE)),
     ),
     wrong(
         *("averages_parameters_2b", "task2b", mistakes.parameters_by_reduce),
@@ -168,7 +168,7 @@ GRADIENTS = (
     wrong(
         *("uses_ddp_in_2a", "task2a", mistakes.nothing, "wrong_collective"),
         *("DistributedDataParallel does it, gather and scatter are not used", "collectives"),
-        extra=(after("task2a", OPTIMIZER, WRAP), before("task2a", IMPORT_CLIP, IMPORT_DDP)),
+        extra=(before("task2a", OPTIMIZER, WRAP), before("task2a", IMPORT_CLIP, IMPORT_DDP)),
     ),
     Variant(
         "no_ddp_in_3",

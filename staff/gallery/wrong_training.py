@@ -3,7 +3,6 @@
 from . import evaluations, samplers
 from .lines import (
     BACKWARD,
-    BATCHES,
     CLIP,
     EVALUATE,
     EVALUATION,
@@ -11,6 +10,7 @@ from .lines import (
     LOADER,
     MINIBATCH,
     MODEL,
+    OPTIMIZER,
     RECORD,
     SAMPLER,
     SCHEDULE,
@@ -98,12 +98,12 @@ TRAINING = (
     ),
     wrong(
         *("different_seed_per_rank", "task2a"),
-        before("task2a", BATCHES, "    model.classifier.reset_parameters()\n"),
+        before("task2a", OPTIMIZER, "    model.classifier.reset_parameters()\n"),
         *("start", "different_start", "the classifier is drawn anew, differently on each rank"),
     ),
     wrong(
         *("trains_from_scratch", "task1"),
-        before("task1", BATCHES, "    model = type(model)(model.config)\n"),
+        before("task1", OPTIMIZER, "    model = type(model)(model.config)\n"),
         *("start", "different_start", "a new model of the same shape: the weights are not loaded"),
     ),
     wrong(

@@ -174,7 +174,7 @@ def sleep_in_task3(args, world):
 
     def end_step_and_sleep(record, *args):
         end_step(record, *args)
-        if is_victim(world) and record.step == 2:
+        if is_victim(world) and record.schedule.step == 2:
             time.sleep(2 * DEADLINE)
 
     Record.end_step = end_step_and_sleep

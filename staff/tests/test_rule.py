@@ -2,7 +2,11 @@
 
 import ast
 import difflib
+import functools
+import subprocess
 from pathlib import Path
+
+from common import tasks
 
 import pytest
 
@@ -10,33 +14,36 @@ ROOT = Path(__file__).parents[2]
 TASKS = {path.parent.name: path for path in sorted(ROOT.glob("task*/run_glue.py"))}
 TREES = {task: ast.parse(path.read_text()) for task, path in TASKS.items()}
 
-# (from, to): every line of main() that differs, with - and + in front, between its neighbours.
+# (from, to): every line of main() that differs, with - and + in front, between its neighbors.
 LESSONS = {
     ("task1", "task2a"): [
-        '                 record.lap("backward")',
-        "+            # SOLUTION(task2a): make the gradients the mean over the ranks, "
+        "                 loss.backward()",
+        "+            # SOLUTION(task2a): average the gradients over the ranks, "
         "before they are clipped",
         "+            average_gradients(model, world)",
-        '+            record.lap("sync")',
         "             clip_grad_norm_(model.parameters(), args.max_grad_norm)",
     ],
     ("task2a", "task2b"): [],
     ("task1", "task3"): [
-        "     optimizer, scheduler = make_optimizer(model, args, record.updates)",
+        "     model, data = load(args, world)",
         "+    # SOLUTION(task3): wrap the model in DistributedDataParallel, with static_graph=True",
         "+    model = DistributedDataParallel(model, static_graph=True)",
-        " ",
+        "     optimizer, scheduler = make_optimizer(model, args, data.total_steps)",
     ],
     ("task2b", "task4"): [
-        "     optimizer, scheduler = make_optimizer(model, args, record.updates)",
+        "     model, data = load(args, world)",
         "+    traffic = Traffic(args, world)",
-        "+    model, average_gradients = profiled(model, args, traffic)",
-        " ",
+        '+    if args.method == "3":',
+        "+        # SOLUTION(task3): wrap the model in DistributedDataParallel, "
+        "with static_graph=True",
+        "+        model = DistributedDataParallel(model, static_graph=True)",
+        "+    average_gradients = profiled(model, args, traffic)",
+        "     optimizer, scheduler = make_optimizer(model, args, data.total_steps)",
         "     for epoch in record.epochs():",
-        "-        for step_batches in record.steps(batches, epoch):",
-        "+        for step_batches in traffic.steps(record.steps(batches, epoch), epoch):",
+        "-        for batches in record.steps(data, epoch):",
+        "+        for batches in traffic.steps(record.steps(data, epoch), epoch):",
         "             optimizer.zero_grad()",
-        "     record.finish(model, tokenizer)",
+        "     record.finish(model)",
         "+    traffic.finish()",
     ],
 }
@@ -46,19 +53,22 @@ DEFINED = {
     "task2a": ["average_gradients"],
     "task2b": ["average_gradients"],
     "task3": [],
-    "task4": ["FLAGS", "AVERAGE", "profiled", "in_dtype", "with_gradient"],
+    "task4": ["FLAGS", "AVERAGE", "profiled", "in_dtype"],
 }
 # What of a script's imports task 1 does not have: the lesson's own tools.
 IMPORTED = {
     "task1": set(),
-    "task2a": {"common.gradients.gradient_buckets", "torch", "torch.distributed"},
-    "task2b": {"common.gradients.gradient_buckets", "torch.distributed"},
+    "task2a": {"common.gradients.SLICE", "common.gradients.flat_gradients"}
+    | {"torch", "torch.distributed"},
+    "task2b": {"common.gradients.flat_gradients", "torch.distributed"},
     "task3": {"torch.nn.parallel.DistributedDataParallel"},
-    "task4": {
-        *("task2a.run_glue", "task2b.run_glue", "common.cli.Flag", "common.record.traffic.Traffic"),
-        *("torch", "torch.distributed", "torch.nn.parallel.DistributedDataParallel"),
-    },
+    "task4": {"task2a.run_glue", "task2b.run_glue", "common.cli.Flag"}
+    | {"common.record.traffic.Traffic", "torch", "torch.distributed"}
+    | {"torch.nn.parallel.DistributedDataParallel"},
 }
+# The most lines that may differ, docstrings aside, and the most that a script may have.
+CHANGED = {"task2a": 20, "task2b": 16, "task3": 4, "task4": 70}
+LENGTH = {"task4": 100}
 
 
 def function(task, name):
@@ -99,6 +109,8 @@ def line_of(tree, call):
 
 
 def test_every_task_has_its_rule():
+    assert set(TASKS) == set(tasks.TASKS)
+    assert {(task.base, task.name) for task in tasks.TABLE if task.base} == set(LESSONS)
     assert set(TASKS) == set(DEFINED) == set(IMPORTED) == {t for pair in LESSONS for t in pair}
 
 
@@ -148,7 +160,7 @@ def test_gradients_are_averaged_once_per_step_and_not_per_micro_batch(task):
     micro_batches = max(
         (node for node in ast.walk(main) if isinstance(node, ast.For)), key=lambda n: n.lineno
     )
-    assert ast.unparse(micro_batches.iter) == "step_batches"
+    assert ast.unparse(micro_batches.iter) == "batches"
     assert line_of(main, "average_gradients") > micro_batches.end_lineno
 
 
@@ -167,6 +179,33 @@ def test_2a_and_2b_differ_in_the_body_of_one_function_alone():
     assert collectives == {"task2a": {"dist.gather", "dist.scatter"}, "task2b": {"dist.all_reduce"}}
 
 
+def without_docstrings(path):
+    """The lines of a script, less docstrings, blank lines and the handout's marks."""
+    tree = ast.parse(path.read_text())
+    lines = path.read_text().splitlines()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+            text = node.body[0]
+            lines[text.lineno - 1 : text.end_lineno] = [""] * (text.end_lineno - text.lineno + 1)
+    return [line for line in lines if line.strip() and "# SOLUTION(" not in line]
+
+
+@pytest.mark.parametrize(("before", "after"), LESSONS, ids=map("-".join, LESSONS))
+def test_lesson_diff_is_what_diff_prints(before, after):
+    """It holds all that differs, with nothing left out."""
+    command = ["diff", tasks.TASKS[before].script, tasks.TASKS[after].script]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+    assert (ROOT / after / "lesson.diff").read_text() == result.stdout
+
+
+@pytest.mark.parametrize(("before", "after"), LESSONS, ids=map("-".join, LESSONS))
+def test_a_lesson_changes_few_lines(before, after):
+    old, new = (without_docstrings(TASKS[task]) for task in (before, after))
+    found = list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]
+    changed = [line for line in found if line[0] in "+-"]
+    assert len(changed) <= CHANGED[after], "\n".join(changed)
+
+
 def test_task_4_profiles_the_lessons_and_not_copies_of_them():
     import task2a.run_glue
     import task2b.run_glue
@@ -176,20 +215,81 @@ def test_task_4_profiles_the_lessons_and_not_copies_of_them():
     assert profiled["2a"] is task2a.run_glue.average_gradients
     assert profiled["2b"] is task2b.run_glue.average_gradients
     wrapped = [line[1:].strip() for line in LESSONS["task1", "task3"] if line[0] == "+"]
-    lines = [line.strip() for line in source("task4", "profiled")]
+    lines = [line.strip() for line in source("task4", "main")]
     assert lines[(at := lines.index(wrapped[0])) : at + 2] == wrapped
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_script_is_short_and_its_loop_fits_on_a_screen(task):
     lines = TASKS[task].read_text().splitlines()
-    assert len([line for line in lines if "# SOLUTION(" not in line]) <= 100
-    assert len(source(task, "main")) <= 40
+    assert len([line for line in lines if "# SOLUTION(" not in line]) <= LENGTH.get(task, 60)
+    main = [line for line in source(task, "main") if "# SOLUTION(" not in line]
+    assert len(main) <= (24 if task == "task4" else 19)
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("common/**/*.py")), ids=lambda path: path.name)
-def test_the_plumbing_imports_no_other_room(path):
-    rooms = {"cluster", "grading", "report", "tests", "download_glue_data"}
-    rooms |= {folder.name for folder in ROOT.glob("task*")}
-    found = {name for name in imports(ast.parse(path.read_text())) if name.split(".")[0] in rooms}
-    assert not found, f"{path.name} imports {', '.join(sorted(found))}"
+# The floors of the house: a file imports from its own room and from lower floors.
+FLOORS = {
+    "common": 0,
+    **dict.fromkeys(["cluster", "report", *tasks.TASKS], 1),
+    **{"experiments": 2, "grading": 2, "staff": 3},
+}
+BESIDE = {("task4", "task2a"), ("task4", "task2b")}  # task 4 profiles the lessons themselves
+
+
+@functools.cache
+def modules():
+    """Dotted name -> path, of every module in the rooms but for tests and submissions."""
+    found = {}
+    for room in FLOORS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            if {"tests", "gallery", "overlay"}.isdisjoint(parts):
+                found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+def arrows():
+    """Module -> the modules in the rooms that it imports, lazily or not."""
+    known = modules()
+    graph = {}
+    for name, path in known.items():
+        found = imports(ast.parse(path.read_text()))
+        homes = {each if each in known else each.rpartition(".")[0] for each in found}
+        graph[name] = (homes & known.keys()) - {name}
+    return graph
+
+
+def circle(graph):
+    """The nodes of a graph that lie on a circle, or lead to one."""
+    left = {node: set(below) - {node} for node, below in graph.items()}
+    while free := {node for node, below in left.items() if not below & left.keys()}:
+        for node in free:
+            del left[node]
+    return sorted(left)
+
+
+def test_there_is_no_circle_of_files():
+    assert circle(arrows()) == []
+
+
+def folder(name):
+    """The folder within a room that a module lies in; a file beside the folders is its own."""
+    place = modules()[name].relative_to(ROOT).parent
+    return str(place) if len(place.parts) > 1 else name
+
+
+def test_there_is_no_circle_of_folders():
+    graph = {}
+    for name, below in arrows().items():
+        graph.setdefault(folder(name), set()).update(map(folder, below))
+    assert circle(graph) == []
+
+
+def test_no_arrow_leads_to_a_higher_floor_nor_to_a_neighbor():
+    wrong = []
+    for name, below in arrows().items():
+        room = name.split(".")[0]
+        for other in {each.split(".")[0] for each in below} - {room}:
+            if FLOORS[other] >= FLOORS[room] and (room, other) not in BESIDE:
+                wrong.append(f"{name} imports {other}")
+    assert wrong == []

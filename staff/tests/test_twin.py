@@ -4,6 +4,7 @@ After Stanford CS336's assignment 2. In float64, so that only a mistake can make
 """
 
 import functools
+import gc
 import multiprocessing
 import resource
 import sys
@@ -13,7 +14,8 @@ from types import SimpleNamespace
 
 import task2a.run_glue
 import task2b.run_glue
-from common.gradients import gradient_buckets
+from common import gradients
+from common.gradients import flat_gradients
 
 import psutil
 import pytest
@@ -27,7 +29,7 @@ PROCESSES.set_forkserver_preload(["task2a.run_glue", "task2b.run_glue"])  # once
 DEADLINE = 120.0
 STEPS, ROWS, WORDS, WIDTH = 4, 8, 11, 6
 CLIP = 0.05
-BUCKET_BYTES = 96  # less than a matrix of Net's has, more than a bias
+SLICE = 12  # elements: fewer than a matrix of Net's has, more than a bias
 TOLERANCE = 1e-10  # relative, in float64; of float32 1e-6 is asked
 MIB = 2**20
 
@@ -131,18 +133,13 @@ def memory_to_average(average, world, size):
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit - before
 
 
-def use_buckets_of(size):
-    buckets = functools.partial(gradient_buckets, bucket_bytes=size)
-    task2a.run_glue.gradient_buckets = task2b.run_glue.gradient_buckets = buckets
-
-
 def worker(rank, size, folder):
     """One rank: every synchronisation and every mistake, with each optimizer."""
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), size)
     dist.init_process_group("gloo", None, timedelta(seconds=DEADLINE / 2), size, rank, store)
     world = SimpleNamespace(rank=rank, size=size, device=torch.device("cpu"))
-    use_buckets_of(BUCKET_BYTES)
+    task2a.run_glue.SLICE = SLICE
     as_in_task_3 = {"wrap": functools.partial(DistributedDataParallel, static_graph=True)}
     averages = {**SOUND, **{name: mistake for name, (mistake, _) in MISTAKES.items()}}
     result = {
@@ -150,7 +147,7 @@ def worker(rank, size, folder):
         for name, average in averages.items()
         for optimizer in OPTIMIZERS
     }
-    use_buckets_of(MIB)
+    task2a.run_glue.SLICE = MIB // 4
     result["growth"] = memory_to_average(SOUND["2a"], world, 64 * MIB)
     torch.save(result, folder / f"rank{rank}.pt")
     dist.barrier()
@@ -207,7 +204,7 @@ def test_the_twin_has_all_that_may_go_wrong(twin):
     first, *_, last = twin["adamw"]
     gradients = {name.split()[1] for name in first if name.startswith("gradient")}
     assert gradients == {"embed.weight", "hidden.weight", "hidden.bias", "out.bias"}
-    assert first["value embed.weight"].nbytes > 2 * BUCKET_BYTES
+    assert first["value embed.weight"].numel() > 2 * SLICE
     assert all(step["norm"] > 2 * CLIP for step in twin["adamw"])
     for name in ("unused", "frozen.weight"):
         assert first[f"value {name}"].equal(last[f"value {name}"])
@@ -242,7 +239,7 @@ def test_the_twin_sees_every_mistake(trained, twin, size, mistake, optimizer):
     assert deviation(history, twin[optimizer], "value") > 1e-3
 
 
-def test_the_root_holds_copies_of_a_bucket_and_not_of_all_gradients(trained):
+def test_the_root_holds_copies_of_a_slice_and_not_of_all_gradients(trained):
     """4 copies of 64 MiB would be 256, and 512 with gloo's own."""
     assert trained(4)[0]["growth"] < 128 * MIB
 
@@ -261,34 +258,77 @@ def counted(*sizes, dtype=torch.float32):
     return [part.clone() for part in torch.arange(sum(sizes), dtype=dtype).split(list(sizes))]
 
 
-@pytest.mark.parametrize("bucket_bytes", [4, 12, 40, 56, 400])
-def test_buckets_hold_every_element_once_and_what_is_left_in_them_goes_back(bucket_bytes):
+def test_every_gradient_is_a_view_of_the_one_buffer():
     first, second, *others = grads = counted(3, 10, 1, 0, 6)
-    model, seen, sizes = with_gradients(first, None, second.view(2, 5), *others), [], []
-    for bucket in gradient_buckets(model, bucket_bytes):
-        seen += bucket.tolist()
-        sizes.append(bucket.nbytes)
-        bucket *= -2
-    assert seen == list(range(20))
-    assert sizes[:-1] == [bucket_bytes] * (len(sizes) - 1)
-    assert 0 < sizes[-1] <= bucket_bytes
-    assert torch.cat(grads).tolist() == [-2.0 * n for n in range(20)]
+    model = with_gradients(first, None, second.view(2, 5), *others)
+    shapes = [None if p.grad is None else p.grad.shape for p in model]
+    buffer = flat_gradients(model)
+    assert buffer.tolist() == list(range(20))
+    buffer *= -2
+    buffer[:3] += 1  # a slice of it works in place, too
+    assert [None if p.grad is None else p.grad.shape for p in model] == shapes
+    held = [p.grad for p in model if p.grad is not None]
+    expected = [1.0 - 2 * n if n < 3 else -2.0 * n for n in range(20)]
+    assert torch.cat([grad.flatten() for grad in held]).tolist() == expected
+    assert [grad.tolist() for grad in grads[:1]] == [[0, 1, 2]]  # ours were copied
 
 
-def test_each_bucket_has_one_type():
+def test_the_buffer_is_kept_from_step_to_step_and_nothing_is_copied_twice():
+    model = with_gradients(*counted(3, 5))
+    buffer = flat_gradients(model)
+    views = [p.grad for p in model]
+    assert flat_gradients(model) is buffer
+    assert all(p.grad is view for p, view in zip(model, views, strict=True))
+    for p in model:
+        p.grad = torch.full_like(p, 7)
+    assert flat_gradients(model) is buffer
+    assert buffer.tolist() == [7.0] * 8
+    assert buffer.data_ptr() == model[0].grad.data_ptr()
+
+
+def test_accumulated_gradients_are_added_up_in_the_buffer():
+    model = torch.nn.ParameterList([torch.ones(2), torch.ones(3)])
+    for expected in ([2, 2, 3, 3, 3], [4, 4, 6, 6, 6]):
+        (2 * model[0].sum() + 3 * model[1].sum()).backward()
+        assert flat_gradients(model).tolist() == expected
+
+
+def test_another_set_of_gradients_gets_another_buffer():
+    model = with_gradients(*counted(4, 4))
+    before = flat_gradients(model)
+    model[0].grad = None
+    after = flat_gradients(model)
+    assert after.tolist() == [4, 5, 6, 7]
+    assert after.data_ptr() != before.data_ptr()
+
+
+def test_two_models_have_two_buffers_and_a_model_that_is_gone_has_none():
+    one, two = (with_gradients(*counted(2)) for _ in range(2))
+    assert flat_gradients(one).data_ptr() != flat_gradients(two).data_ptr()
+    kept = len(gradients._buffers)
+    del two
+    gc.collect()
+    assert len(gradients._buffers) == kept - 1
+
+
+def test_a_buffer_has_one_type():
     kinds = [torch.float32, torch.bfloat16, torch.bfloat16, torch.float64]
     grads = [counted(4, dtype=kind)[0] for kind in kinds]
+    model = with_gradients(*grads)
+    with pytest.raises(TypeError, match=r"torch.bfloat16, torch.float32, torch.float64"):
+        flat_gradients(model)
     sizes = []
-    for bucket in gradient_buckets(with_gradients(*grads), 1000):
-        sizes.append((bucket.dtype, len(bucket)))
-        bucket += 1
+    for kind in (torch.float32, torch.bfloat16, torch.float64):
+        buffer = flat_gradients(model, kind)
+        sizes.append((buffer.dtype, len(buffer)))
+        buffer += 1
     assert sizes == [(torch.float32, 4), (torch.bfloat16, 8), (torch.float64, 4)]
-    assert [grad.tolist() for grad in grads] == [[1, 2, 3, 4]] * 4
+    assert [p.grad.tolist() for p in model] == [[1, 2, 3, 4]] * 4
 
 
-def test_frozen_and_unreached_parameters_are_in_no_bucket_and_tied_ones_once():
+def test_frozen_and_unreached_parameters_are_left_out_and_tied_ones_are_there_once():
     net = Net()
-    assert list(gradient_buckets(net)) == []
+    assert flat_gradients(net).tolist() == []
     net(torch.tensor([1, 2])).sum().backward()
     sizes = [grad.numel() for grad in (net.embed.weight.grad, net.hidden.weight.grad)]
-    assert sum(map(len, gradient_buckets(net))) == sum(sizes) + WIDTH + WORDS
+    assert flat_gradients(net).numel() == sum(sizes) + WIDTH + WORDS

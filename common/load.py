@@ -1,0 +1,20 @@
+"""What every worker starts from: the same model, and data that all ranks share."""
+
+from common.data.glue import find_glue_task
+from common.data.loader import load_data
+from common.models.bert import load_model, weights_digest
+from common.workers.world import check_identical_across_ranks
+
+
+def load(args, world):
+    """The model, on this worker's device, and its `Data`.
+
+    Raises UserError for a model or data that cannot be loaded, and where data or weights are not
+    the same on all ranks: it names the ranks that differ.
+    """
+    glue_task = find_glue_task(args.task_name)
+    model, tokenizer = load_model(args, glue_task, world)
+    data = load_data(args, glue_task, tokenizer, world)
+    digests = [split.digest for split in data.splits.values()]
+    check_identical_across_ranks(world, data=digests, weights=weights_digest(model))
+    return model, data
