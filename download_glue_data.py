@@ -1,8 +1,8 @@
-"""Download GLUE's nine tasks and its diagnostic set into GLUE's own folders, every byte checked.
+"""Download GLUE's nine tasks and its diagnostic set, in GLUE's folders, every byte checked.
 
     python download_glue_data.py --data_dir glue_data --tasks RTE,MRPC
 
-A killed run leaves nothing half-written in place, and the next one picks up where it stopped.
+A killed run leaves no half-written file in place, and the next run resumes.
 Addresses: GLUE-baselines' download_glue_data.py (where those of QQP and STS-B are swapped), and
 for MRPC's dev ids Hugging Face's glue.py, whose dataset_infos.json has the sums and row counts.
 """
@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path, PureWindowsPath
-from typing import BinaryIO, NamedTuple
+from typing import IO, NamedTuple
 
 from common.errors import UserError
 
@@ -31,11 +31,11 @@ from tqdm import tqdm
 
 ATTEMPTS = 4
 BACKOFF_SECONDS = 1.0  # before the second attempt; doubled before each further one
-TIMEOUT_SECONDS = (10, 30)  # to connect, and between two reads
+TIMEOUT_SECONDS = (10, 30)  # to connect, and between reads
 LOCK_SECONDS = 600
 CHUNK_BYTES = 1 << 16
 ARCHIVE_BYTES = 1 << 30  # MNLI's, the largest, has 0.3e9
-ROW_BYTES = 4096  # a row of GLUE averages well under a kilobyte: more smells of a zip bomb
+ROW_BYTES = 4096  # GLUE's rows average well under a kilobyte; more suggests a zip bomb
 WORK = ".download"  # in data_dir: the lock, started downloads, unpacking
 RECORDS = "checksums.json"  # in data_dir
 FIX = "run again, or give --source a mirror or a folder that holds the archives"
@@ -59,42 +59,45 @@ SHA256 = {
 
 
 class DownloadError(Exception):
-    """A failure that is not the user's mistake; the message says what happened and the fix."""
+    """A failure that is not a user error; the message says what happened and what to do."""
 
 
-class Task(NamedTuple):
-    """The names of a task's archives, and the official rows of the files it consists of."""
+class GlueFiles(NamedTuple):
+    """One GLUE task: its archives, and its files with their official numbers of rows."""
 
     archives: tuple[str, ...]
     rows: dict[str, int]
 
 
-def task(folder: str, *archives: str, **rows: int) -> Task:
-    return Task(archives, {f"{folder}/{split}.tsv": count for split, count in rows.items()})
+def glue_files(folder: str, *archives: str, **rows: int) -> GlueFiles:
+    """The files of a task, given as split=rows."""
+    return GlueFiles(archives, {f"{folder}/{split}.tsv": count for split, count in rows.items()})
 
 
 MRPC = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")
 MNLI = {"dev_matched": 9815, "dev_mismatched": 9832, "test_matched": 9796, "test_mismatched": 9847}
 TASKS = {
-    "CoLA": task("CoLA", "CoLA.zip", train=8551, dev=1043, test=1063),
-    "SST-2": task("SST-2", "SST-2.zip", train=67349, dev=872, test=1821),
-    "MRPC": task("MRPC", *MRPC, train=3668, dev=408, test=1725),
-    "STS-B": task("STS-B", "STS-B.zip", train=5749, dev=1500, test=1379),
-    "QQP": task("QQP", "QQP-clean.zip", train=363846, dev=40430, test=390965),
-    "MNLI": task("MNLI", "MNLI.zip", train=392702, **MNLI),
-    "QNLI": task("QNLI", "QNLIv2.zip", train=104743, dev=5463, test=5463),
-    "RTE": task("RTE", "RTE.zip", train=2490, dev=277, test=3000),
-    "WNLI": task("WNLI", "WNLI.zip", train=635, dev=71, test=146),
-    "AX": task("diagnostic", "AX.tsv", diagnostic=1104),
+    "CoLA": glue_files("CoLA", "CoLA.zip", train=8551, dev=1043, test=1063),
+    "SST-2": glue_files("SST-2", "SST-2.zip", train=67349, dev=872, test=1821),
+    "MRPC": glue_files("MRPC", *MRPC, train=3668, dev=408, test=1725),
+    "STS-B": glue_files("STS-B", "STS-B.zip", train=5749, dev=1500, test=1379),
+    "QQP": glue_files("QQP", "QQP-clean.zip", train=363846, dev=40430, test=390965),
+    "MNLI": glue_files("MNLI", "MNLI.zip", train=392702, **MNLI),
+    "QNLI": glue_files("QNLI", "QNLIv2.zip", train=104743, dev=5463, test=5463),
+    "RTE": glue_files("RTE", "RTE.zip", train=2490, dev=277, test=3000),
+    "WNLI": glue_files("WNLI", "WNLI.zip", train=635, dev=71, test=146),
+    "AX": glue_files("diagnostic", "AX.tsv", diagnostic=1104),
 }
 HEADERLESS = {"CoLA/train.tsv", "CoLA/dev.tsv"}
 
 
-def chunked(file: BinaryIO) -> Iterator[bytes]:
+def chunked(file: IO[bytes]) -> Iterator[bytes]:
+    """The rest of a file, in chunks."""
     return iter(partial(file.read, CHUNK_BYTES), b"")
 
 
 def sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         for chunk in chunked(file):
@@ -112,7 +115,10 @@ def count_rows(data_dir: Path, name: str) -> int:
 
 
 def copy(chunks: Iterable[bytes], target: Path, limit: int, total: int | None, mode="wb") -> None:
-    """Write chunks to target under a progress bar; more than limit bytes, said or real, raise."""
+    """Write chunks to target under a progress bar.
+
+    Raises DownloadError above `limit` bytes, whether announced (`total`) or received.
+    """
     style = {"desc": target.name, "unit": "B", "unit_scale": True, "leave": False, "disable": None}
     with target.open(mode) as file, tqdm(total=total, initial=file.tell(), **style) as bar:
         for chunk in chunks:
@@ -122,9 +128,9 @@ def copy(chunks: Iterable[bytes], target: Path, limit: int, total: int | None, m
 
 
 def transfer(url: str, part: Path) -> bool:
-    """Ask once for the bytes of url that part lacks; True if the server resumed, not restarted.
+    """Request once the bytes of url that part lacks; True if the server resumed, not restarted.
 
-    Raises what requests does, also where fewer bytes come than the server announced.
+    Raises what requests raises, also when fewer bytes arrive than the server announced.
     """
     have = part.stat().st_size if part.exists() else 0
     headers = {"Accept-Encoding": "identity"}  # or Range would not count the file's own bytes
@@ -132,7 +138,7 @@ def transfer(url: str, part: Path) -> bool:
         headers["Range"] = f"bytes={have}-"
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as response:
         status, length = response.status_code, response.headers.get("Content-Length", "")
-        if status == 416:  # part is no beginning of this file
+        if status == 416:  # part is not the beginning of this file
             part.unlink(missing_ok=True)
         if status >= 500 or status in (408, 416, 429):
             raise requests.HTTPError(f"HTTP {status} {response.reason}")
@@ -156,9 +162,9 @@ def reason(error: requests.RequestException) -> str:
 def download(url: str, part: Path, known: set[str | None]) -> str:
     """Fetch url into part with retries; returns its SHA-256.
 
-    What an earlier attempt or run left is resumed. Because the file may have changed in between, a
-    resumed one is believed only if its sum is known beforehand; if not, it is fetched whole.
-    Raises ConnectionError where the host does not answer, DownloadError for everything else.
+    Resumes what an earlier attempt or run has downloaded. As the file may have changed meanwhile, a
+    resumed one is accepted only if its checksum is known; otherwise it is fetched from the start.
+    Raises ConnectionError if the host does not respond, DownloadError for everything else.
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -167,7 +173,7 @@ def download(url: str, part: Path, known: set[str | None]) -> str:
             if not resumed or digest in known:
                 return digest
             part.unlink()
-            failure, why = DownloadError, f"no known sha256 after resuming ({digest})"
+            failure, why = DownloadError, f"unknown sha256 after resuming ({digest})"
         except (requests.ConnectionError, requests.Timeout) as error:
             failure, why = ConnectionError, reason(error)
         except requests.RequestException as error:
@@ -186,7 +192,9 @@ def obtain(name: str, source: str | None, data_dir: Path, fresh: Path, records: 
         path = Path(source, name).resolve()
         address = str(path)
         if not path.is_file():
-            raise DownloadError(f"{path} does not exist: put it there, or give another --source")
+            raise DownloadError(
+                f"{path} does not exist: put the archive there, or give another --source"
+            )
         digest = sha256(path)
     else:
         address = f"{source.rstrip('/')}/{name}" if source else official
@@ -198,14 +206,14 @@ def obtain(name: str, source: str | None, data_dir: Path, fresh: Path, records: 
         if address not in records:
             print(f"{address}: not GLUE's own file; its sha256 {digest} is recorded on first use")
         expected = records.setdefault(address, digest)
-        origin = f"recorded in {data_dir / RECORDS} (delete that line if the change is wanted)"
+        origin = f"recorded in {data_dir / RECORDS} (delete that line to accept the change)"
     if digest != expected:
         raise DownloadError(f"{address}: sha256 is {digest}, but {expected} is {origin}; {FIX}")
     return path
 
 
-def unsafe(member: zipfile.ZipInfo) -> bool:
-    """Whether a zip member would leave its folder, or is neither a file nor a folder."""
+def is_unsafe(member: zipfile.ZipInfo) -> bool:
+    """Whether a zip member would be written outside, or is neither a file nor a folder."""
     path = PureWindowsPath(member.orig_filename)  # knows drives and both kinds of slashes
     kind = stat.S_IFMT(member.external_attr >> 16)
     escapes = path.anchor or ".." in path.parts or "\\" in member.orig_filename
@@ -213,9 +221,12 @@ def unsafe(member: zipfile.ZipInfo) -> bool:
 
 
 def unzip(archive: Path, files: dict[str, int], folder: Path) -> None:
-    """Extract files, given with their official rows, and nothing else."""
+    """Extract the given files (name -> official rows), and nothing else.
+
+    Raises DownloadError for an archive with an unsafe member, or with a file far too large.
+    """
     with zipfile.ZipFile(archive) as bundle:
-        for member in filter(unsafe, bundle.infolist()):
+        for member in filter(is_unsafe, bundle.infolist()):
             raise DownloadError(
                 f"{archive.name} is refused: its member {member.orig_filename!r} is a link, a "
                 f"device or leads out of the folder. Do not use this archive: {FIX}"
@@ -253,7 +264,8 @@ def unpack(paths: list[Path], rows: dict[str, int], folder: Path) -> None:
     target.parent.mkdir()
     try:
         if len(paths) > 1:
-            split_mrpc(*paths, target.parent)
+            train, test, dev_ids = paths
+            split_mrpc(train, test, dev_ids, target.parent)
         elif paths[0].suffix == ".zip":
             unzip(paths[0], rows, folder)
         else:
@@ -263,34 +275,34 @@ def unpack(paths: list[Path], rows: dict[str, int], folder: Path) -> None:
         raise DownloadError(f"{names}: not the data of GLUE ({error}); {FIX}") from error
 
 
-def fetch(task: Task, data_dir: Path, source: str | None, records: dict[str, str]) -> None:
-    """Put a task's files in place, each by one atomic rename, once all are whole and recorded."""
+def fetch(files: GlueFiles, data_dir: Path, source: str | None, records: dict[str, str]) -> None:
+    """Move a task's files into place by atomic renames, once all are complete and recorded."""
     with tempfile.TemporaryDirectory(prefix="fresh-", dir=data_dir / WORK) as folder:
         fresh, new = Path(folder), dict(records)
-        paths = [obtain(name, source, data_dir, fresh, new) for name in task.archives]
-        unpack(paths, task.rows, fresh)
-        new |= {name: sha256(fresh / name) for name in task.rows}
+        paths = [obtain(name, source, data_dir, fresh, new) for name in files.archives]
+        unpack(paths, files.rows, fresh)
+        new |= {name: sha256(fresh / name) for name in files.rows}
         (fresh / RECORDS).write_text(json.dumps(new, indent=1), encoding="utf-8")
         (fresh / RECORDS).replace(data_dir / RECORDS)
         records.update(new)
-        for name in task.rows:
+        for name in files.rows:
             (data_dir / name).parent.mkdir(exist_ok=True)
             (fresh / name).replace(data_dir / name)
 
 
-def complete(task: Task, data_dir: Path, records: dict[str, str]) -> bool:
-    """Whether every file has its official rows and, where recorded, its sum."""
+def is_complete(files: GlueFiles, data_dir: Path, records: dict[str, str]) -> bool:
+    """Whether every file has its official rows and, if one is recorded, its checksum."""
     return all(
         count_rows(data_dir, name) == rows and records.get(name) in (None, sha256(data_dir / name))
-        for name, rows in task.rows.items()
+        for name, rows in files.rows.items()
     )
 
 
-def summarise(tasks: dict[str, Task], data_dir: Path) -> bool:
-    """Print each file's rows against the official ones; True if all agree."""
+def print_summary(tasks: dict[str, GlueFiles], data_dir: Path) -> bool:
+    """Print each file's rows beside the official ones; True if all agree."""
     print(f"\n{'file':28}{'rows':>9}{'official':>10}")
     agree = True
-    for name, official in (row for task in tasks.values() for row in task.rows.items()):
+    for name, official in (row for files in tasks.values() for row in files.rows.items()):
         rows = count_rows(data_dir, name)
         agree &= rows == official
         verdict = "" if rows == official else "  DIFFERS" if rows else "  missing"
@@ -299,89 +311,102 @@ def summarise(tasks: dict[str, Task], data_dir: Path) -> bool:
 
 
 def read_records(path: Path) -> dict[str, str]:
-    """SHA-256 by file name, and by address for archives whose sum nobody has published."""
+    """SHA-256 by file name, and by address for archives whose checksum is not published."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({error}); delete it to record sums anew") from error
+        raise UserError(
+            f"{path} is damaged ({error}); delete it to record the checksums again"
+        ) from error
 
 
 def lock(data_dir: Path) -> AcquireReturnProxy:
-    """Make data_dir where missing and hold it until the returned context ends."""
+    """Create data_dir if it is missing, and lock it until the returned context ends."""
     try:
         (data_dir / WORK).mkdir(parents=True, exist_ok=True)
         held = FileLock(data_dir / WORK / "lock")
         try:
             return held.acquire(timeout=0)
         except Timeout:
-            print(f"another download holds {data_dir}; waiting up to {LOCK_SECONDS} s for it")
+            print(f"another download holds {data_dir}; waiting up to {LOCK_SECONDS} s")
             return held.acquire(timeout=LOCK_SECONDS)
     except Timeout as error:
         raise DownloadError(f"another download still holds {data_dir}; stop it, or wait") from error
     except OSError as error:
-        raise UserError(f"--data_dir {data_dir}: {error}; give one you can write to") from error
+        raise UserError(f"--data_dir {data_dir}: {error}; choose a writable folder") from error
 
 
-def download_tasks(tasks: dict[str, Task], data_dir: Path, source: str | None = None) -> bool:
-    """Bring tasks into data_dir, leaving complete ones alone; True if all is as GLUE has it.
+def download_tasks(tasks: dict[str, GlueFiles], data_dir: Path, source: str | None = None) -> bool:
+    """Download tasks into data_dir, except complete ones; True if all files have GLUE's rows.
 
-    source is the address or folder to take the archives from, by default GLUE's own.
+    `source` is the address or folder that holds the archives, by default GLUE's.
     """
     failures = []
     with lock(data_dir):
         for leftover in (data_dir / WORK).glob("fresh-*"):
             shutil.rmtree(leftover)
         records = read_records(data_dir / RECORDS)
-        for name, task in tasks.items():
-            if complete(task, data_dir, records):
+        for name, files in tasks.items():
+            if is_complete(files, data_dir, records):
                 print(f"{name}: already complete in {data_dir}, skipped")
                 continue
             try:
-                fetch(task, data_dir, source, records)
+                fetch(files, data_dir, source, records)
                 print(f"{name}: downloaded")
             except (DownloadError, ConnectionError) as error:
                 failures.append(f"{name}: {error}")
                 if isinstance(error, ConnectionError):  # the next task would fail the same way
                     break
-        if not summarise(tasks, data_dir) and not failures:
-            failures = [f"{source or GLUE} has other rows than GLUE: give another --source"]
+        if not print_summary(tasks, data_dir) and not failures:
+            failures = [
+                f"{source or GLUE} has different numbers of rows than GLUE: give another --source"
+            ]
     for failure in failures:
         print(f"error: {failure}", file=sys.stderr)
     return not failures
 
 
-def chosen(text: str) -> dict[str, Task]:
+def parse_tasks(text: str) -> dict[str, GlueFiles]:
+    """The tasks of a comma-separated list; raises UserError for unknown ones."""
     names = {name.lower(): name for name in TASKS}
     wanted = [name.strip().lower() for name in text.split(",")]
     unknown = [name for name in wanted if name not in {*names, "all"}]
     if unknown:
-        raise UserError(f"--tasks: no task {', '.join(unknown)}; choose from all,{','.join(TASKS)}")
+        raise UserError(
+            f"--tasks: there is no task {', '.join(unknown)}; choose from all,{','.join(TASKS)}"
+        )
     return {names[key]: TASKS[names[key]] for key in (names if "all" in wanted else wanted)}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command; exit status 0 if all is complete, 1 on failure, 2 on bad usage."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data_dir", required=True, type=Path, help="where the folders go")
-    parser.add_argument("--tasks", default="all", help=f"all, or some of {','.join(TASKS)}")
-    parser.add_argument("--source", help="address or folder to take the archives from")
+    parser = argparse.ArgumentParser(description="Download GLUE, every byte checked.")
+    parser.add_argument("--data_dir", required=True, type=Path, help="folder to download to")
+    parser.add_argument(
+        "--tasks", default="all", help=f"all (the default), or some of {','.join(TASKS)}"
+    )
+    parser.add_argument(
+        "--source", help="address or folder that holds the archives (default: GLUE's)"
+    )
     args = parser.parse_args(argv)
     try:
-        tasks = chosen(args.tasks)
+        tasks = parse_tasks(args.tasks)
         is_url = re.match(r"https?://[^/\s]", args.source or GLUE)
         if not is_url and not Path(args.source).is_dir():
-            raise UserError(f"--source {args.source}: neither a folder nor an http(s) address")
+            raise UserError(f"--source {args.source}: is neither a folder nor an http(s) address")
         return 0 if download_tasks(tasks, args.data_dir, args.source) else 1
     except KeyboardInterrupt:
-        print("interrupted: whole tasks are kept; run again to resume", file=sys.stderr)
+        print("interrupted: complete tasks are kept; run again to resume", file=sys.stderr)
         return 130
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except (DownloadError, OSError) as error:
-        print(f"error: {error}; files in {args.data_dir} are whole or absent", file=sys.stderr)
+        print(
+            f"error: {error}; every file in {args.data_dir} is complete or absent", file=sys.stderr
+        )
         return 1
 
 

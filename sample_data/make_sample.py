@@ -2,26 +2,28 @@
 
     python sample_data/make_sample.py     # sample_data/RTE/*.tsv and common/models/tiny_vocab.txt
 
-The same bytes on every run and every Python. A premise tells one fact or more, between idle
-sentences; the hypothesis restates one of them, and does not follow where a detail was changed.
+The bytes are the same on every run and every Python. A premise states one or more facts, between
+idle sentences; the hypothesis restates one of them, and does not follow if a detail was changed.
 """
 
-import random
 import re
 import string
 from collections import Counter
 from itertools import combinations
 from pathlib import Path
+from random import Random
 
 HERE = Path(__file__).parent
 SEED = 2
 ROWS = {"train": 2490, "dev": 277}  # as many as the real RTE has
 SHORTEST, LONGEST = 8, 60  # words in a premise
-BORROWED = 0.2  # of the changed details, where another fact of the premise has one to offer
+BORROWED = 0.2  # fraction of changed details taken from another fact of the premise, if it has one
 TOKENS = 2000  # in the vocabulary
 SLOT = r"{(\w+)}"
+Pools = dict[str, list[str]]
+Row = tuple[str, str, str]  # premise, hypothesis, label
 
-# What a slot may hold. "a/b=c": the premise says a or b, the hypothesis says c.
+# What a slot may hold. "a/b=c": the premise has a or b, the hypothesis c.
 POOLS = {
     "first": "Adam Alice Boris Carla Clara David Diana Edwin Elena Felix Frida George Greta Henry "
     "Irene Ivan Julia Karl Laura Leo Maria Nora Oscar Paula Rosa Simon Tina Victor",
@@ -38,7 +40,7 @@ POOLS = {
     "month": "January February March April June July August September October November December",
     "year": "1923 1928 1931 1935 1938 1942 1947 1951 1953 1958 1961 1964 1969 1972 1976 1980 1984",
     "number": "21 23 24 25 27 28 31 32 34 36 38 42 43 45 46 48 51 52 54 57 59 61 62 64",
-    "colour": "black blue brown golden green grey pink purple red silver white yellow",
+    "color": "black blue brown golden green grey pink purple red silver white yellow",
     "vehicle": "bicycle boat bus car motorcycle tractor truck van",
     "animal": "bear camel crocodile giraffe leopard lion monkey panda penguin tiger wolf zebra",
     "instrument": "cello clarinet flute guitar harp piano trumpet violin",
@@ -56,7 +58,7 @@ POOLS = {
     "result": "won=a_victory lost=a_defeat",
 }
 
-# Three lines a fact: two ways to tell it in a premise, and the hypotheses that may restate it.
+# Three lines per fact: two ways to state it in a premise, and the hypotheses that may restate it.
 FACTS = """\
 {person} moved to {city} in {month}.
 In {month}, {person} packed everything and moved to {city}.
@@ -64,9 +66,9 @@ In {month}, {person} packed everything and moved to {city}.
 {person}, a {job}, was born in {city} in {year}.
 {person}, who was born in {city} in {year}, became a {job} like many others there.
 {person} was born in {city}. / {person} was born in {year}. / {person} was a {job}.
-{person} bought a {colour} {vehicle} on {day}.
-On {day} {person} went to a dealer and bought a {colour} {vehicle}.
-{person} bought a {vehicle} on {day}. / {person} bought a {colour} {vehicle}.
+{person} bought a {color} {vehicle} on {day}.
+On {day} {person} went to a dealer and bought a {color} {vehicle}.
+{person} bought a {vehicle} on {day}. / {person} bought a {color} {vehicle}.
 A museum in {city} opened a show about {topic} on {day}.
 On {day} visitors were the first to see a show about {topic} at a museum in {city}.
 The museum in {city} has a show about {topic}. / The show about {topic} opened on {day}.
@@ -94,9 +96,9 @@ In {year} a book about {topic} won a prize for its author, {person}.
 The zoo in {city} has a new {animal}, which came from {country}.
 A {animal} from {country} has found a new home at the zoo in {city}.
 The zoo in {city} has a new {animal}. / The new {animal} is from {country}.
-The old bridge near {city} was painted {colour} in {year}.
-Workers painted the old bridge near {city} {colour} in {year}.
-The bridge near {city} was painted {colour}. / The bridge near {city} was painted in {year}.
+The old bridge near {city} was painted {color} in {year}.
+Workers painted the old bridge near {city} {color} in {year}.
+The bridge near {city} was painted {color}. / The bridge near {city} was painted in {year}.
 {person} teaches {subject} at a school in {country}.
 At a small school in {country}, children learn {subject} from {person}.
 {person} teaches {subject}. / {person} works at a school in {country}.
@@ -139,7 +141,7 @@ There were no complaints, although some neighbours said that it had been rather 
 Those who were there remember it well, and they still like to speak about it today.
 """
 
-# English beyond the sample, so that other text is not all single letters.
+# Words beyond the sample, so that other text is not split into single letters.
 COMMON = """
 able above across against ago age air all almost along already also always am among any are area
 around ask away back bank based be because been before began being best better between big billion
@@ -163,32 +165,32 @@ water way we week west what where whether while whole why win with woman women w
 """
 
 
-def pools():
-    """Slot -> its entries; a person is any first name with any last one."""
+def pools() -> Pools:
+    """Slot -> its entries; a person is any first name with any last name."""
     table = {slot: entries.split() for slot, entries in POOLS.items()}
     table["person"] = [f"{first}_{last}" for first in table["first"] for last in table["last"]]
     return table
 
 
-def draw(rng, entries, taken):
-    """An entry with none of the words in `taken`."""
+def draw(rng: Random, entries: list[str], taken: set[str]) -> str:
+    """An entry that has none of the words in `taken`."""
     while True:
         entry = rng.choice(entries)
         if taken.isdisjoint(entry.split("_")):
             return entry
 
 
-def fill(rng, template, values, restated=False):
-    """The template with a word for each slot: one that a premise says, or the one that restates."""
+def fill(rng: Random, template: str, values: dict[str, str], restated: bool = False) -> str:
+    """The template with a word in each slot: a premise's, or the one that restates it."""
 
-    def word(slot):
-        said, _, other = values[slot[1]].partition("=")
-        return (other if restated and other else rng.choice(said.split("/"))).replace("_", " ")
+    def word(slot: re.Match) -> str:
+        stated, _, other = values[slot[1]].partition("=")
+        return (other if restated and other else rng.choice(stated.split("/"))).replace("_", " ")
 
     return re.sub(SLOT, word, template)
 
 
-def story(rng, table):
+def story(rng: Random, table: Pools) -> tuple[str, list, set[str]]:
     """A premise, its facts as (hypotheses, slot -> entry), and the words of those entries."""
     length = min(rng.randint(SHORTEST, LONGEST) for _ in range(3))  # long premises are rare
     lines, idle = FACTS.splitlines(), IDLE.splitlines()
@@ -200,34 +202,34 @@ def story(rng, table):
         if facts and rng.random() < 0.4:
             sentences.append(idle.pop())
             continue
-        *tellings, hypotheses = fresh.pop()
+        first, second, hypotheses = fresh.pop()
         values = {}
-        for slot in re.findall(SLOT, tellings[0]):
+        for slot in re.findall(SLOT, first):
             values[slot] = draw(rng, table[slot], taken)
             taken.update(values[slot].split("_"))
-        sentences.append(fill(rng, rng.choice(tellings), values))
+        sentences.append(fill(rng, rng.choice([first, second]), values))
         facts.append((hypotheses.split(" / "), values))
     rng.shuffle(sentences)
     return " ".join(sentences), facts, taken
 
 
-def pair(rng, table, entails):
+def pair(rng: Random, table: Pools, entails: bool) -> tuple[str, str]:
     """(premise, hypothesis): the hypothesis restates the first fact, or changes a detail of it."""
     premise, ((hypotheses, values), *others), taken = story(rng, table)
     template = rng.choice(hypotheses)
     if not entails:
         slots = re.findall(SLOT, template)
         for slot in rng.sample(slots, rng.randint(1, len(slots))):
-            elsewhere = [told[slot] for _, told in others if slot in told]
+            elsewhere = [other[slot] for _, other in others if slot in other]
             borrow = elsewhere and rng.random() < BORROWED
             values[slot] = rng.choice(elsewhere) if borrow else draw(rng, table[slot], taken)
     return premise, fill(rng, template, values, restated=True)
 
 
-def splits():
+def splits() -> dict[str, list[Row]]:
     """Split -> its rows (premise, hypothesis, label): half of each label, no premise twice."""
-    rng, table, seen = random.Random(SEED), pools(), set()
-    data = {split: [] for split in ROWS}
+    rng, table, seen = Random(SEED), pools(), set()
+    data: dict[str, list[Row]] = {split: [] for split in ROWS}
     for split, rows in data.items():
         while len(rows) < ROWS[split]:
             entails = len(rows) % 2 == 0
@@ -239,14 +241,14 @@ def splits():
     return data
 
 
-def tsv(rows):
+def tsv(rows: list[Row]) -> str:
     """The rows as the text of an RTE file."""
     lines = ["\t".join((str(index), *row)) for index, row in enumerate(rows)]
     return "\n".join(["index\tsentence1\tsentence2\tlabel", *lines, ""])
 
 
-def vocabulary(text):
-    """WordPiece tokens, one a line: special ones, characters, words, then pieces of those words."""
+def vocabulary(text: str) -> str:
+    """WordPiece tokens, one per line: special ones, characters, words, pieces of words."""
     words = sorted({*re.findall(r"\w+", text.lower()), *COMMON.split()})
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokens += [chr(code) for code in range(33, 127) if not chr(code).isupper()]
@@ -261,7 +263,7 @@ def vocabulary(text):
     return "\n".join(tokens + spare[: TOKENS - len(tokens)]) + "\n"
 
 
-def files():
+def files() -> dict[Path, str]:
     """Path -> text of the three files: the two of the sample and the tiny BERT's vocabulary."""
     data = splits()
     sentences = [sentence for rows in data.values() for row in rows for sentence in row[:2]]

@@ -240,7 +240,7 @@ def test_mrpc_is_split_as_glue_does(server, tmp_path, monkeypatch):
     server.files["msr_paraphrase_train.txt"] = (header + "\r\n".join(rows[:4]) + "\r\n").encode()
     server.files["msr_paraphrase_test.txt"] = (header + "\r\n".join(rows[4:])).encode()
     server.files["mrpc_dev_ids.tsv"] = b"101\t201\r\n103\t203\r\n"
-    small = dl.task("MRPC", *dl.MRPC, train=2, dev=2, test=2)
+    small = dl.glue_files("MRPC", *dl.MRPC, train=2, dev=2, test=2)
     monkeypatch.setitem(dl.TASKS, "MRPC", small)
     assert run(tmp_path, "--source", server.url, tasks="MRPC") == 0
     head = header.replace("\r", "")
