@@ -1,4 +1,4 @@
-"""What submissions are run on: a small model and data sets, built once for a grading session."""
+"""The inputs of every run: a small model and data sets, built once for a grading session."""
 
 import contextlib
 import csv
@@ -8,9 +8,10 @@ from pathlib import Path
 import psutil
 
 TOTAL_BATCH = 16  # examples of all workers for one update
-NEEDED = 1.2 * 2**30  # bytes of memory that four workers need, with all that grades them
+NEEDED = 1.2 * 2**30  # bytes of memory that four workers and the grader need
 EVAL_BATCH = 8
-LENGTH = 64
+LENGTH = 64  # tokens
+LEARNING_RATE = 2e-5
 # Rows that do not fill the last batch, nor divide by the workers: as RTE's 2,490 do not.
 ROWS = {"short": (78, 10), "long": (222, 30)}  # (training set, dev set)
 SAMPLE = Path(__file__).resolve().parents[1] / "sample_data" / "RTE"
@@ -18,17 +19,17 @@ SAMPLE = Path(__file__).resolve().parents[1] / "sample_data" / "RTE"
 
 @dataclass(frozen=True)
 class Setting:
-    """One way of running a submission, chosen for what it shows.
+    """One way of running a submission, chosen for the mistakes that it exposes.
 
     With a `learning_rate` updates are plain gradient descent, whatever the optimizer.
     """
 
     name: str
-    rows: str
+    rows: str  # its data set, in ROWS
     epochs: int
     max_grad_norm: float
     learning_rate: float | None = None
-    pause: float = 0.0
+    pause: float = 0.0  # seconds added to the first iteration
 
 
 SETTINGS = {
@@ -38,12 +39,12 @@ SETTINGS = {
 }
 
 
-def worker_count():
+def worker_count() -> int:
     """How many workers a distributed run has: 4, or 2 where there is little memory."""
     return 4 if memory_limit() >= NEEDED else 2
 
 
-def memory_limit():
+def memory_limit() -> float:
     """The bytes of memory that this process may use: the machine's, or its container's."""
     found = [psutil.virtual_memory().total]
     groups = ["/"]
@@ -59,7 +60,7 @@ def memory_limit():
     return min(found)
 
 
-def build(folder):
+def build(folder: Path) -> dict[str, dict[tuple, int]]:
     """Write the model and the data sets into `folder`.
 
     Returns, for each data set, the labels of all its rows by their token ids.
@@ -105,6 +106,6 @@ def write_rows(source, target, count, tokenizer):
             labels[tokens] = words.index(row[3])
             lines.append("\t".join(row))
     if len(labels) < count:
-        raise ValueError(f"{source}: only {len(labels)} of its rows differ; {count} are needed")
+        raise ValueError(f"{source}: only {len(labels)} distinct rows; {count} are needed")
     target.write_text("\n".join(lines) + "\n")
     return labels

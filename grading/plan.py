@@ -4,18 +4,18 @@ import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 
-STACK_SIGNAL = signal.SIGUSR2  # a worker that gets it writes its stacks
+STACK_SIGNAL = signal.SIGUSR2  # makes a worker write its stacks
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a run may use: seconds, idle seconds, bytes of memory per worker and of one file."""
+    """What a run may use; times in seconds, sizes in bytes."""
 
     seconds: float = 120.0
-    idle: float = 12.0  # with no worker using a core: they wait for each other, in vain
-    grace: float = 8.0  # after one worker has failed, for the others to say what they saw
-    memory: int = 3 * 2**30
-    file: int = 256 * 2**20
+    idle: float = 12.0  # with no worker using a core: they wait for each other
+    grace: float = 8.0  # after one worker has failed, for the others to report what they saw
+    memory: int = 3 * 2**30  # of each worker
+    file: int = 256 * 2**20  # size of one file
     processes: int = 512  # and threads, of all its workers
 
 
@@ -23,15 +23,16 @@ class Limits:
 class Run:
     """One run of a submission: a command (script, then arguments) for every worker.
 
-    `folder` is the submission's own copy and becomes its own; `observed` takes what is told of it,
-    out of its reach; `readable` are folders it needs, `hidden` folders it must not see.
+    `folder` is the submission's own copy; its user will own it. `observed` receives the probes'
+    records, where the submission cannot reach them. `readable` are folders that it needs, `hidden`
+    folders that it must not see. `learning_rate` and `pause` (seconds) are for the probe.
     """
 
     folder: Path
-    commands: list
+    commands: list[list[str]]
     observed: Path
-    readable: tuple = ()
-    hidden: tuple = ()
+    readable: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
     limits: Limits = field(default_factory=Limits)
     learning_rate: float | None = None
     pause: float = 0.0
@@ -46,9 +47,9 @@ class Ended:
     `first` is the rank that failed first, or None; `stacks` are the workers' stacks at that moment.
     """
 
-    codes: list
+    codes: list[int | None]
     reason: str = ""
     first: int | None = None
-    stacks: list = field(default_factory=list)
+    stacks: list[str] = field(default_factory=list)
     isolation: str = ""
     loopback: int = 0  # bytes that crossed the loopback interface meanwhile

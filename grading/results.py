@@ -1,4 +1,4 @@
-"""What grading a submission gives: a result per check, and the report that holds them."""
+"""The results of grading a submission: one per check, and the report that holds them."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -20,10 +20,10 @@ class Result:
     """One check's outcome; texts are plain, one line or a few, and may hold a submission's words.
 
     `check` is "task2a/gradients"; `status` one of the four above; `points` of `possible`. A failed
-    one says what was `expected`, what was `got`, `where` (step, rank, tensor) it first differed,
+    one has what was `expected`, what was `got`, `where` (step, rank, tensor) it first differed,
     the likely `diagnosis`, its short name `cause` ("summed"; "" if none fits), and where the
-    handout explains it (`see`). `tolerance` is how far off was allowed, and why. One that was
-    not run, or could not be checked, says why in `diagnosis`.
+    handout explains it (`see`). `tolerance` is how far off was allowed, and why. If it was not
+    run, or could not be checked, `diagnosis` is the reason.
     """
 
     check: str
@@ -39,7 +39,7 @@ class Result:
     see: str = ""
     tolerance: str = ""
 
-    def text(self):
+    def text(self) -> str:
         """The result in a few lines of plain text."""
         lines = [f"{self.status}: {self.check} ({self.points:g}/{self.possible:g}) {self.title}"]
         for name in ("expected", "got", "where", "diagnosis", "tolerance", "see"):
@@ -51,34 +51,36 @@ class Result:
 
 @dataclass
 class Report:
-    """All results of one submission, in the rubric's order; `seconds` is what grading took.
+    """All results of one submission, in the rubric's order; `seconds` is how long grading took.
 
-    `isolation` says how many workers it ran on, and what it was kept from; `sync_ratio` is task ->
-    seconds of its synchronisation over those of one flat all_reduce of the same bytes.
-    `measured` is check -> how far off it was at most, where that is a number.
+    `isolation` is how many workers it ran on, and how they were isolated; `sync_ratio` is task ->
+    seconds of its synchronization over those of one flat all_reduce of the same bytes.
+    `measured` is check -> its largest deviation, where that is a number.
     """
 
     submission: str
-    results: list = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
     seconds: float = 0.0
     isolation: str = ""
-    sync_ratio: dict = field(default_factory=dict)
-    measured: dict = field(default_factory=dict)
+    sync_ratio: dict[str, float] = field(default_factory=dict)
+    measured: dict[str, float] = field(default_factory=dict)
 
     @property
-    def points(self):
+    def points(self) -> float:
+        """The points earned."""
         return sum(result.points for result in self.results)
 
     @property
-    def possible(self):
+    def possible(self) -> float:
+        """The points that could be earned."""
         return sum(result.possible for result in self.results)
 
-    def to_json(self):
+    def to_json(self) -> str:
         """The report as JSON text."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text):
+    def from_json(cls, text: str) -> "Report":
         """The report that `to_json` wrote; ValueError, KeyError or TypeError if it is not one."""
         facts = json.loads(text)
         return cls(**{**facts, "results": [Result(**result) for result in facts["results"]]})
@@ -95,17 +97,21 @@ class Outcome(NamedTuple):
     tolerance: str = ""
 
 
-def passed(got="", tolerance=""):
+def passed(got: str = "", tolerance: str = "") -> Outcome:
+    """A check that passed."""
     return Outcome(PASSED, got=got, tolerance=tolerance)
 
 
-def failed(expected, got, where, cause, tolerance=""):
+def failed(expected: str, got: str, where: str, cause: Cause, tolerance: str = "") -> Outcome:
+    """A check that failed."""
     return Outcome(FAILED, expected, got, where, cause, tolerance)
 
 
-def unknown(why):
+def unknown(why: str) -> Outcome:
+    """A check that could not be made."""
     return Outcome(UNKNOWN, cause=Cause("", why))
 
 
-def not_run(why):
+def not_run(why: str) -> Outcome:
+    """A check that was not made, because another failed."""
     return Outcome(NOT_RUN, cause=Cause("", why))

@@ -1,12 +1,16 @@
-"""The rubric: which checks each task has, what they are worth, and what each needs."""
+"""The rubric: each task's checks, their points, what each needs, and its tolerances."""
 
 import json
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import UserError
+from common.tasks import TASKS
+from grading.checks import CHECKS, DEFAULT_SETTING, SETTING_OF
+from grading.inputs import SETTINGS
 from grading.results import VISIBILITIES
 
 import yaml
@@ -14,14 +18,18 @@ import yaml
 FILE = Path(__file__).with_name("rubric.yaml")
 TOLERANCES = Path(__file__).with_name("tolerances.json")
 MISTAKES = "docs/mistakes.md"
-BY_HEADING = {
+BY_HEADING = {  # section of MISTAKES -> the causes that it explains
     "Summed, not averaged": ("summed",),
     "Averaged twice, or scaled otherwise": ("divided_twice", "scaled", "loss_scaled"),
     "Clip after averaging": ("clipped_before_average", "not_clipped"),
     "Gradients that are not synchronized": ("no_sync", "averaged_too_late", "ranks_drift"),
     "Only some ranks have the mean": ("only_root_has_mean",),
     "A rank, or a tensor, is left out": (
-        *("rank_left_out", "tensors_left_out", "zeroed", "rounded", "mixed"),
+        "rank_left_out",
+        "tensors_left_out",
+        "zeroed",
+        "rounded",
+        "mixed",
     ),
     "Averaging the parameters instead": ("parameters_averaged",),
     "Each rank its own share": ("same_data", "rows_missing", "rows_shared"),
@@ -37,8 +45,8 @@ BY_HEADING = {
     "Counting bytes": ("wrong_traffic",),
     "Runs to the end": ("crashed", "memory", "no_training", "missing", "tampered"),
 }
-SECTIONS = {
-    **{f"task{name}": f"task{name}/README.md" for name in ("1", "2a", "2b", "3", "4")},
+SECTIONS = {  # task or cause -> where the handout explains it
+    **{name: f"{name}/README.md" for name in TASKS},
     **{
         cause: f'{MISTAKES}, "{heading}"'
         for heading, causes in BY_HEADING.items()
@@ -57,71 +65,86 @@ class Check(NamedTuple):
     name: str
     title: str
     points: float
-    needs: tuple
+    needs: tuple[str, ...]
     visibility: str = "visible"
 
     @property
-    def id(self):
+    def id(self) -> str:
+        """Its name in reports and tests: "task2a/gradients"."""
         return f"{self.task}/{self.name}"
 
 
-def load(file=FILE, tasks=None):
+def load(file: Path = FILE, tasks: Collection[str] | None = None) -> list[Check]:
     """The rubric's checks, in order; only those of `tasks`, if given.
 
-    Raises UserError for a file that is not a rubric, with what is wrong in it.
+    Raises UserError for a file that is not a valid rubric, with what is wrong in it.
     """
-    from grading.checks import CHECKS
-
     try:
         facts = yaml.safe_load(Path(file).read_text())
-        texts, points = facts["checks"], facts["points"]
         found = [
-            Check(
-                *(task, name, str(texts[name]["title"]), float(worth), tuple(texts[name]["needs"])),
-                texts[name].get("visibility", "visible"),
-            )
-            for task, of_task in points.items()
-            for name, worth in of_task.items()
+            parse(task, name, points, facts["checks"][name])
+            for task, points_of in facts["points"].items()
+            for name, points in points_of.items()
         ]
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{file}: is no rubric ({type(error).__name__}: {error})") from None
+        raise UserError(f"{file} is not a valid rubric ({type(error).__name__}: {error})") from None
     for check in found:
-        unknown = {check.name, *check.needs} - set(CHECKS)
-        if unknown:
-            raise UserError(
-                f"{file}: {check.id}: there is no check {', '.join(sorted(unknown))}; there are "
-                f"{', '.join(CHECKS)}"
-            )
-        if check.visibility not in VISIBILITIES:
-            raise UserError(f"{file}: {check.id}: visibility is one of {', '.join(VISIBILITIES)}")
-        if check.points < 0:
-            raise UserError(f"{file}: {check.id}: {check.points:g} points; give 0 or more")
+        problem = problem_of(check)
+        if problem:
+            raise UserError(f"{file}: {check.id}: {problem}")
     unknown = set(tasks or ()) - {check.task for check in found}
     if unknown:
         raise UserError(f"there is no task {', '.join(sorted(unknown))} in {file}")
     return [check for check in found if not tasks or check.task in tasks]
 
 
+def parse(task: str, name: str, points: float, facts: dict) -> Check:
+    """One check from its rows of the file."""
+    visibility = facts.get("visibility", "visible")
+    return Check(task, name, str(facts["title"]), float(points), tuple(facts["needs"]), visibility)
+
+
+def problem_of(check: Check) -> str:
+    """What is wrong with a check, and what to do; "" if nothing is."""
+    if check.task not in TASKS:
+        return f"there is no task {check.task}; common/tasks.py has {', '.join(TASKS)}"
+    unknown = {check.name, *check.needs} - set(CHECKS)
+    if unknown:
+        return f"there is no check {', '.join(sorted(unknown))}; there are {', '.join(CHECKS)}"
+    if check.visibility not in VISIBILITIES:
+        return f"visibility {check.visibility!r}: choose one of {', '.join(VISIBILITIES)}"
+    if not 0 <= check.points < inf:
+        return f"{check.points:g} points: give 0 or more"
+    return ""
+
+
+def settings_of(checks: Iterable[Check], task: str) -> list[str]:
+    """The settings that the checks of a task look at, in the order in which they are run."""
+    asked = {SETTING_OF.get(check.name, DEFAULT_SETTING) for check in checks if check.task == task}
+    return [name for name in SETTINGS if name in asked]
+
+
 @dataclass(frozen=True)
 class Allowed:
     """The limit of one measure, and the measurements it comes from."""
 
-    noise: float  # the most that a right submission of the gallery was off
-    wrong: float  # the least that a wrong one, which this measure must find, was off
+    noise: float  # the largest deviation of a right submission of the gallery
+    wrong: float  # the smallest of a wrong one, which this measure must find
 
     @property
-    def most(self):
+    def most(self) -> float:
         """The geometric mean of the two: equally far, in orders of magnitude, from either."""
         return sqrt(max(self.noise, 1e-9) * self.wrong)
 
     @property
-    def text(self):
+    def text(self) -> str:
+        """The limit in words, with the two measurements."""
         return (
             f"{self.most:.1e} (right submissions: at most {self.noise:.1e}; nearest wrong one: "
             f"{self.wrong:.1e})"
         )
 
 
-def load_tolerances(file=TOLERANCES):
+def load_tolerances(file: Path = TOLERANCES) -> dict[str, Allowed]:
     """Measure -> Allowed."""
     return {name: Allowed(**facts) for name, facts in json.loads(file.read_text()).items()}

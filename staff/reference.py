@@ -1,6 +1,8 @@
-"""The reference: one process trains the same model on what all the ranks read together."""
+"""The reference: one process trains the same model on the rows that all ranks read."""
 
 import math
+from collections.abc import Sequence
+from pathlib import Path
 
 from grading.worker.sketch import sketch
 
@@ -11,7 +13,14 @@ import transformers
 BETA2, EPSILON = 0.999, 1e-8  # of AdamW, as the assignment has it
 
 
-def replay(model_folder, steps, max_grad_norm, learning_rate=None, rates=(), early_eps=False):
+def replay(
+    model_folder: Path,
+    steps: list[list[dict]],
+    max_grad_norm: float,
+    learning_rate: float | None = None,
+    rates: Sequence[float] = (),
+    early_eps: bool = False,
+) -> dict:
     """Train on `steps`: for each step and rank, that rank's rows as a dict of int64 arrays.
 
     Plain gradient descent at `learning_rate`, or else AdamW, without weight decay, at `rates` (one
@@ -32,18 +41,11 @@ def replay(model_folder, steps, max_grad_norm, learning_rate=None, rates=(), ear
     model.train()
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=0.0, betas=(0.9, BETA2), weight_decay=0.0)
-    start = sketches(parameters)
-    told = {key: [] for key in ("loss", "local", "norms", "mean", "clipped", "norm", "weights")}
+    start, records = sketches(parameters), []
     for index, ranks in enumerate(steps):
-        losses, gradients = zip(*(local_gradient(model, rows) for rows in ranks), strict=True)
-        for p, *of_ranks in zip(parameters, *gradients, strict=True):
-            p.grad = torch.stack(of_ranks).mean(dim=0)
-        told["loss"].append(losses)
-        told["local"].append(np.stack([sketches(gradient) for gradient in gradients]))
-        told["norms"].append([float(total_norm(gradient)) for gradient in gradients])
-        told["mean"].append(sketches([p.grad for p in parameters]))
-        told["norm"].append(float(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)))
-        told["clipped"].append(sketches([p.grad for p in parameters]))
+        record = set_gradients(model, ranks)
+        record["norm"] = float(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm))
+        record["clipped"] = sketches([p.grad for p in parameters])
         if learning_rate is None:
             correction = math.sqrt(1 - BETA2 ** (index + 1)) if early_eps else 1.0
             optimizer.param_groups[0].update(lr=rates[index], eps=EPSILON / correction)
@@ -52,14 +54,31 @@ def replay(model_folder, steps, max_grad_norm, learning_rate=None, rates=(), ear
             with torch.no_grad():
                 for p in parameters:
                     p -= learning_rate * p.grad
-        told["weights"].append(sketches(parameters))
-    names = [name for name, _ in model.named_parameters()]
-    sizes = [p.numel() for p in parameters]
-    arrays = {key: np.array(value) for key, value in told.items()}
-    return {"names": names, "sizes": sizes, "start": start, **arrays}
+        record["weights"] = sketches(parameters)
+        records.append(record)
+    return {
+        "names": [name for name, _ in model.named_parameters()],
+        "sizes": [p.numel() for p in parameters],
+        "start": start,
+        **{key: np.array([record[key] for record in records]) for key in records[0]},
+    }
 
 
-def local_gradient(model, rows):
+def set_gradients(model, ranks: list[dict]) -> dict:
+    """Make every parameter's .grad the mean of the ranks' gradients; returns their record."""
+    losses, gradients = zip(*(local_gradient(model, rows) for rows in ranks), strict=True)
+    parameters = list(model.parameters())
+    for p, *of_ranks in zip(parameters, *gradients, strict=True):
+        p.grad = torch.stack(of_ranks).mean(dim=0)
+    return {
+        "loss": losses,
+        "local": np.stack([sketches(gradient) for gradient in gradients]),
+        "norms": [float(total_norm(gradient)) for gradient in gradients],
+        "mean": sketches([p.grad for p in parameters]),
+    }
+
+
+def local_gradient(model, rows: dict) -> tuple[float, list]:
     """The mean loss over some rows, and its gradient, a tensor for each parameter."""
     batch = {name: torch.from_numpy(np.array(values)) for name, values in rows.items()}
     model.zero_grad()
@@ -68,11 +87,11 @@ def local_gradient(model, rows):
     return loss.item(), [p.grad.clone() for p in model.parameters()]
 
 
-def total_norm(gradient):
+def total_norm(gradient: list) -> torch.Tensor:
     """The norm of all tensors together."""
     return torch.stack([g.norm() for g in gradient]).norm()
 
 
-def sketches(tensors):
+def sketches(tensors) -> np.ndarray:
     """The tensors' sketches, stacked."""
     return np.stack([sketch(tensor) for tensor in tensors])

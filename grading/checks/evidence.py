@@ -1,82 +1,103 @@
-"""An observed run beside its reference: how far apart they are, where, and from which step on."""
+"""An observed run beside its reference: how far it deviates, where, and from which step on."""
 
 from dataclasses import dataclass
 from functools import cached_property
 
 from grading.checks.observation import BOOKKEEPING, Observation
+from grading.inputs import Setting
 
 import numpy as np
 
-COMPARED = 15  # steps: an epoch of either data set, and one more
+COMPARED = 15  # steps at most: an epoch of either data set, and one more
 
 
 @dataclass
-class Apart:
-    """How far two things are apart at most, and the first place where it is more than allowed.
+class Deviation:
+    """The largest deviation from the reference, and the first place where it exceeds the limit.
 
-    `worst` is relative (for losses absolute); `step` (from 1), `rank` and `tensor` name that first
-    place, and are None where all is well.
+    `worst` and `at` are relative (for losses absolute); `step` (from 1), `rank` and `tensor` name
+    that first place, where it was `at`; `step` is None if the limit is kept everywhere.
     """
 
     worst: float = 0.0
     step: int | None = None
-    rank: int | None = None
+    rank: int = 0
     tensor: str = ""
     at: float = 0.0
+
+    def update(self, off: float, allowed: float, step: int, rank: int, tensor: str):
+        """Take one difference into account; `step` counts from 0."""
+        self.worst = max(self.worst, float(off))
+        first = self.step is None or (self.step == step + 1 and off > self.at)
+        if off > allowed and first:
+            self.step = step + 1
+            self.rank = rank
+            self.tensor = tensor
+            self.at = float(off)
 
 
 class Evidence:
     """One task's run in one setting: what was observed, and the reference of the same rows.
 
-    Without a `reference`, for the reason `why`, only what needs none can be told.
+    If there is no `reference`, `why` is the reason; then only what needs none can be checked.
     """
 
-    def __init__(self, setting, observation: Observation, reference=None, why=""):
-        self.setting, self.seen, self.reference, self.why = setting, observation, reference, why
-        self.ranks, self.size = observation.ranks, len(observation.ranks)
+    def __init__(
+        self,
+        setting: Setting,
+        observation: Observation,
+        reference: dict | None = None,
+        why: str = "",
+    ):
+        self.setting = setting
+        self.seen = observation
+        self.reference = reference
+        self.why = why
+        self.ranks = observation.ranks
+        self.size = len(observation.ranks)
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """How many steps can be compared."""
         return comparable(self.seen)
 
     @cached_property
-    def places(self):
+    def places(self) -> list[list[int | None]]:
         """By rank: where each tensor of the reference is among the rank's own."""
-        return [place(rank.names, self.reference["names"]) for rank in self.ranks]
+        return [find_names(rank.names, self.reference["names"]) for rank in self.ranks]
 
-    def of_rank(self, rank, array):
+    def of_rank(self, rank: int, array: np.ndarray) -> np.ndarray:
         """A rank's sketches in the reference's order; zeros where it lacks a tensor."""
         rows = [np.zeros(array.shape[1]) if i is None else array[i] for i in self.places[rank]]
         return np.stack(rows)
 
-    def gradient(self, step, rank):
-        """The gradients with which a rank made its update (tensors, WIDTH); steps count from 0."""
+    def gradient(self, step: int, rank: int) -> np.ndarray:
+        """The gradients that a rank updated with (tensors, WIDTH); steps count from 0."""
         return self.of_rank(rank, self.ranks[rank].steps[step].gradients)
 
-    def weights(self, step, rank):
+    def weights(self, step: int, rank: int) -> np.ndarray:
         """A rank's weights after that update."""
         return self.of_rank(rank, self.ranks[rank].steps[step].after)
 
-    def start(self):
+    def start(self) -> Deviation:
         """How far the ranks' first weights are from the checkpoint's."""
         wanted = self.reference["start"]
         pairs = [(0, r, self.of_rank(r, one.start), wanted) for r, one in enumerate(self.ranks)]
-        return self.apart(pairs, 1e-6)
+        return self.deviation(pairs, 1e-6)
 
-    def losses(self, allowed):
-        """How far each rank's losses are from the reference's, in absolute numbers."""
-        worst = Apart()
+    def losses(self, allowed: float) -> Deviation | None:
+        """How far each rank's losses are from the reference's; None if some were not seen."""
+        deviation = Deviation()
         for step in range(self.steps):
             for rank, one in enumerate(self.ranks):
                 got, wanted = one.steps[step].loss, self.reference["loss"][step][rank]
                 if got is None:
                     return None
                 off = abs(got - wanted) if np.isfinite(got) else np.inf
-                note(worst, off, allowed, step, rank, "")
-        return worst
+                deviation.update(off, allowed, step, rank, "")
+        return deviation
 
-    def gradients(self, allowed):
+    def gradients(self, allowed: float) -> Deviation:
         """How far the ranks' gradients are from the reference's, relative to its norm."""
         wanted = self.reference["clipped"]
         pairs = [
@@ -84,92 +105,89 @@ class Evidence:
             for step in range(self.steps)
             for rank in range(self.size)
         ]
-        return self.apart(pairs, allowed)
+        return self.deviation(pairs, allowed)
 
-    def updates(self, allowed):
-        """How far the weights have gone elsewhere than the reference's, relative to its way."""
+    def updates(self, allowed: float) -> Deviation:
+        """How far the weights are from the reference's, relative to how far those have moved."""
         start, wanted = self.reference["start"], self.reference["weights"]
         pairs = [
             (step, rank, self.weights(step, rank) - start, wanted[step] - start)
             for step in range(self.steps)
             for rank in range(self.size)
         ]
-        return self.apart(pairs, allowed)
+        return self.deviation(pairs, allowed)
 
-    def between_ranks(self, allowed):
-        """How far the ranks' weights are from rank 0's, relative to how far they have gone."""
-        worst = Apart()
+    def between_ranks(self, allowed: float) -> Deviation:
+        """How far the ranks' weights are from rank 0's, relative to how far those have moved."""
+        deviation = Deviation()
         for step in range(self.seen.steps):
             of_step = [rank.steps[step] for rank in self.ranks]
-            if all(one.sums == of_step[0].sums for one in of_step):
+            if all(one.checksums == of_step[0].checksums for one in of_step):
                 continue
-            way = self.ranks[0].start - of_step[0].after
+            moved = np.linalg.norm(self.ranks[0].start - of_step[0].after)
             for rank, one in enumerate(of_step):
-                off = distances(one.after, of_step[0].after) / max(np.linalg.norm(way), 1e-30)
+                off = distances(one.after, of_step[0].after) / max(moved, 1e-30)
                 tensor = int(off.argmax())
-                note(worst, off[tensor], allowed, step, rank, self.ranks[rank].names[tensor])
-        return worst
+                name = self.ranks[rank].names[tensor]
+                deviation.update(off[tensor], allowed, step, rank, name)
+        return deviation
 
-    def apart(self, pairs, allowed):
-        """Apart, of (step, rank, got, wanted)."""
-        worst = Apart()
+    def deviation(self, pairs, allowed: float) -> Deviation:
+        """The Deviation of (step, rank, got, wanted), relative to the norm of what is wanted."""
+        deviation = Deviation()
         for step, rank, got, wanted in pairs:
             off = distances(got, wanted) / max(np.linalg.norm(wanted), 1e-30)
             tensor = int(off.argmax())
-            note(worst, off[tensor], allowed, step, rank, self.reference["names"][tensor])
-        return worst
+            deviation.update(off[tensor], allowed, step, rank, self.reference["names"][tensor])
+        return deviation
 
-    def moved(self, step, rank, late=False):
-        """Operation -> elements of gradients' size that a rank handed over around an update."""
-        one, moved = self.ranks[rank].steps[step], {}
+    def elements_by_op(self, step: int, rank: int, late: bool = False) -> dict[str, int]:
+        """Operation -> elements of gradients' size that a rank passed to it before an update.
+
+        With `late` those between the update and the next forward pass.
+        """
+        one, found = self.ranks[rank].steps[step], {}
         for facts in one.late if late else one.collectives:
             if facts["elements"] > BOOKKEEPING:
-                moved[facts["op"]] = moved.get(facts["op"], 0) + facts["elements"]
-        return moved
+                found[facts["op"]] = found.get(facts["op"], 0) + facts["elements"]
+        return found
 
 
-def distances(got, wanted):
+def distances(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """By tensor, the distance between two sketches of shape (tensors, WIDTH); inf for NaN."""
     return np.nan_to_num(np.linalg.norm(got - wanted, axis=1), nan=np.inf)
 
 
-def note(worst, off, allowed, step, rank, tensor):
-    """Take a distance into account, and its place if it is the first that is too large."""
-    worst.worst = max(worst.worst, float(off))
-    if off > allowed and (worst.step is None or (worst.step == step + 1 and off > worst.at)):
-        worst.step, worst.rank, worst.tensor, worst.at = step + 1, rank, tensor, float(off)
+def comparable(seen: Observation) -> int:
+    """How many steps have one right answer: those before ranks read different numbers of rows.
 
-
-def comparable(seen):
-    """How many steps have one right answer: until ranks read different numbers of rows.
-
-    There the mean over ranks is not the mean over rows, and either may be meant.
+    From there on the mean over ranks is not the mean over rows, and either may be meant.
     """
     steps = min(seen.steps, COMPARED)
     counts = [{len(rank.steps[step].rows) for rank in seen.ranks} for step in range(steps)]
     return next((step for step, count in enumerate(counts) if len(count) > 1), steps)
 
 
-def rows_read(observation, steps, answers):
+def rows_read(observation: Observation, steps: int, answers: dict) -> list[list[dict]]:
     """For the reference: for each step and rank the rows that it read, as a batch.
 
     `answers` are the labels by token ids, for models that are not given them. Raises ValueError
     for rows that are not in the data.
     """
 
-    def labelled(row):
+    def labeled(row):
         ids, types, label = row
         if label < 0 and ids not in answers:
             raise ValueError("a row that the model read is not in the data: its label is unknown")
         return ids, types, label if label >= 0 else answers[ids]
 
     return [
-        [batch_of([labelled(row) for row in rank.steps[step].rows]) for rank in observation.ranks]
+        [batch_of([labeled(row) for row in rank.steps[step].rows]) for rank in observation.ranks]
         for step in range(steps)
     ]
 
 
-def batch_of(rows):
+def batch_of(rows) -> dict[str, np.ndarray]:
     """Rows as the model's input: a dict of int64 arrays, padded, with their mask."""
     longest = max(len(ids) for ids, _, _ in rows)
 
@@ -184,12 +202,11 @@ def batch_of(rows):
     }
 
 
-def place(names, known):
-    """For every known name, where `names` has it, perhaps with a prefix; None where it has not.
+def find_names(names: list[str], known: list[str]) -> list[int | None]:
+    """For every known name, its index in `names`, perhaps with a prefix; None if it is not there.
 
-    A submission may keep its model inside a module of its own: then all names begin alike.
+    A submission may keep its model inside another module: then all names share a prefix.
     """
-    shorter = min(names, key=len, default="")
     prefixes = {"", *(n[: -len(k)] for n in names for k in known if n.endswith(f".{k}"))}
-    prefix = max(prefixes, key=lambda p: sum(f"{p}{k}" in names for k in known)) if shorter else ""
+    prefix = max(prefixes, key=lambda p: sum(f"{p}{k}" in names for k in known))
     return [names.index(f"{prefix}{k}") if f"{prefix}{k}" in names else None for k in known]

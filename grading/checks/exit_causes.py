@@ -1,10 +1,12 @@
-"""Why a run did not end well: which rank, which collective, which line of the submission."""
+"""Why a run failed: which rank, which collective, which line of the submission."""
 
 import re
 import signal
 from pathlib import Path
 
-from grading.checks.gradient_causes import ranks_text
+from grading.checks.observation import Observation, Rank
+from grading.checks.wording import ranks_text
+from grading.plan import Limits
 from grading.results import Cause
 
 PEER_LOST = re.compile(
@@ -17,59 +19,70 @@ UNFINISHED = re.compile(r"TODO\([^\n]*")
 MODULES = ("distributed_c10d.py", "c10d_logger.py")
 
 
-def explain_end(seen, limits):
+def explain_end(seen: Observation, limits: Limits) -> tuple[str, str, Cause]:
     """(what was got, where, Cause) of a run that was ended, or in which a rank failed."""
     ended = seen.ended
     for rank, one in enumerate(seen.ranks):
-        todo = UNFINISHED.search(one.err)
-        if todo:
+        if UNFINISHED.search(one.err):
             line = last_line(one.err, UNFINISHED)
             return "a part that is not written yet", f"rank {rank}", Cause("todo", line)
     if ended.reason == "memory":
         text = f"more than {limits.memory * len(seen.ranks) / 2**30:.1f} GiB for all ranks"
-        return text, "all ranks", Cause("memory", f"it uses {text} of memory, far beyond its need")
+        return text, "all ranks", Cause("memory", f"it uses {text}, far beyond its need")
     if ended.reason in ("idle", "time"):
         return explain_hang(seen, limits)
     return explain_failure(seen)
 
 
-def explain_hang(seen, limits):
-    """The same for ranks that wait in vain, or go on for ever."""
-    ended = seen.ended
-    spent = limits.idle if ended.reason == "idle" else limits.seconds
-    what = "no rank did anything" if ended.reason == "idle" else "it was still running"
-    got = f"{what} {'for' if ended.reason == 'idle' else 'after'} {spent:g} s; all were killed"
+def explain_hang(seen: Observation, limits: Limits) -> tuple[str, str, Cause]:
+    """The same for ranks that wait for each other, or that never end."""
+    got = f"all ranks were idle for {limits.idle:g} s and were killed"
+    if seen.ended.reason == "time":
+        got = f"it was still running after {limits.seconds:g} s; all ranks were killed"
     counts = [len(rank.collectives) for rank in seen.ranks]
-    last = max(range(len(counts)), key=counts.__getitem__)
-    behind = [rank for rank, count in enumerate(counts) if count < counts[last]]
-    places = [whereabouts(stack, seen.root) for stack in ended.stacks]
-    if not counts[last]:
-        told = "; ".join(f"rank {r}: {p}" for r, p in enumerate(places) if p)
-        return got, told or "before any collective", Cause("hang", f"no collective began; {told}")
-    if not behind:
-        kinds = {rank.collectives[-1]["op"] for rank in seen.ranks}
-        op = seen.ranks[last].collectives[-1]
-        same = f"all ranks entered {number_of(seen.ranks[last])}, and none came back"
-        differ = "the ranks are in different collectives: " + ", ".join(
-            f"rank {r} in {number_of(rank)} ({rank.collectives[-1]['where']})"
-            for r, rank in enumerate(seen.ranks)
+    places = [stack_place(stack, seen.root) for stack in seen.ended.stacks]
+    if not max(counts):
+        stacks = "; ".join(f"rank {r}: {place}" for r, place in enumerate(places) if place)
+        cause = Cause("hang", f"no collective began; {stacks}")
+        return got, stacks or "before any collective", cause
+    if min(counts) == max(counts):
+        where, sentence = same_collective(seen)
+    else:
+        where, sentence = missed_collective(seen, counts, places)
+    return got, where, Cause("hang", sentence)
+
+
+def same_collective(seen: Observation) -> tuple[str, str]:
+    """(where, a sentence) for ranks that have entered equally many collectives."""
+    last = [rank.collectives[-1] for rank in seen.ranks]
+    if len({one["op"] for one in last}) == 1:
+        text = f"all ranks entered {number_of(seen.ranks[0])}, and none returned"
+    else:
+        text = "the ranks are blocked in different collectives: " + ", ".join(
+            f"rank {r} in {number_of(rank)} ({one['where']})"
+            for r, (rank, one) in enumerate(zip(seen.ranks, last, strict=True))
         )
-        return got, op["where"], Cause("hang", same if len(kinds) == 1 else differ)
-    first = min(behind, key=counts.__getitem__)
-    missed = number_of(seen.ranks[last], counts[first])
-    waiting = [rank for rank in range(len(counts)) if rank not in behind]
-    there = places[first] or "its end"
-    if ended.codes[first] is not None:
-        there = f"over, with exit code {ended.codes[first]}"
-    line = seen.ranks[last].collectives[counts[first]]["where"]
+    return last[0]["where"], text
+
+
+def missed_collective(seen: Observation, counts: list[int], places: list[str]) -> tuple[str, str]:
+    """The same where some ranks have entered fewer collectives than others."""
+    most = max(counts)
+    waiting = [rank for rank, count in enumerate(counts) if count == most]
+    first = counts.index(min(counts))
+    ahead = seen.ranks[waiting[0]]
+    collective = f"{number_of(ahead, counts[first])} ({ahead.collectives[counts[first]]['where']})"
+    place, state = places[first] or "its end", f"it was at {places[first] or 'its end'}"
+    if seen.ended.codes[first] is not None:
+        place = f"ended, with exit code {seen.ended.codes[first]}"
+        state = f"it had {place}"
     sentence = (
-        f"rank {first} never entered {missed} ({line}), where {ranks_text(waiting)} waited; "
-        f"it was {'' if there.startswith('over') else 'at '}{there}"
+        f"rank {first} never reached {collective}, where {ranks_text(waiting)} waited; {state}"
     )
-    return got, f"rank {first}, {there}", Cause("hang", sentence)
+    return f"rank {first}, {place}", sentence
 
 
-def explain_failure(seen):
+def explain_failure(seen: Observation) -> tuple[str, str, Cause]:
     """The same where some rank ended with an exit code that is not 0."""
     codes = seen.ended.codes
     failed = [rank for rank, code in enumerate(codes) if code]
@@ -79,18 +92,22 @@ def explain_failure(seen):
     if not blamed and early:
         rank = min(early, key=steps.__getitem__)
         where = f"rank {rank}, after step {steps[rank]}"
-        sentence = (
-            f"rank {rank} ended by itself after step {steps[rank]}; the others still had work"
-        )
+        sentence = f"rank {rank} ended after step {steps[rank]}, while the others still had work"
         return f"exit codes {codes}", where, Cause("dead_rank", sentence)
     rank = min(blamed or failed, key=lambda r: (codes[r] > 0, r))
     if seen.ended.first in blamed and codes[rank] > 0:
         rank = seen.ended.first
-    code, error = codes[rank], seen.ranks[rank].err
     where = f"rank {rank}, after step {steps[rank]}"
+    return explain_exit(rank, codes[rank], seen, where)
+
+
+def explain_exit(rank: int, code: int, seen: Observation, where: str) -> tuple[str, str, Cause]:
+    """The same for the rank that failed first, with this exit code."""
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        return f"rank {rank} died of {name}", where, Cause("dead_rank", f"rank {rank}: {name}")
+        cause = Cause("dead_rank", f"rank {rank} was killed by {name}")
+        return f"rank {rank} died of {name}", where, cause
+    error = seen.ranks[rank].err
     frames = [f for f in FRAME.finditer(error) if inside(f["file"], seen.root)]
     if frames:
         where += f", {inside(frames[-1]['file'], seen.root)}:{frames[-1]['line']}"
@@ -99,14 +116,14 @@ def explain_failure(seen):
     return f"exit code {code} on rank {rank}", where, Cause(name, f"rank {rank}: {line}")
 
 
-def last_line(text, pattern=re.compile(r"\S")):
+def last_line(text: str, pattern: re.Pattern = re.compile(r"\S")) -> str:
     """The last line that matches, without control characters, and not too long."""
     lines = [line.strip() for line in text.splitlines() if pattern.search(line)]
     lines = [line for line in lines if "%|" not in line]
     return re.sub(r"[^\x20-\x7e\xa0-\uffff]", "?", lines[-1])[:400] if lines else ""
 
 
-def number_of(rank, index=-1):
+def number_of(rank: Rank, index: int = -1) -> str:
     """A rank's collective in words: "gather number 17"."""
     index %= len(rank.collectives)
     op = rank.collectives[index]["op"]
@@ -114,8 +131,8 @@ def number_of(rank, index=-1):
     return f"{op} number {count}"
 
 
-def whereabouts(stack, root):
-    """file:line in function, and in which collective, of a stack that faulthandler wrote."""
+def stack_place(stack: str, root: Path) -> str:
+    """The submission's line, function and collective in a stack that faulthandler wrote, or ""."""
     for thread in re.split(r"\n\s*\n", stack):
         if "in run_script" not in thread:
             continue
@@ -129,7 +146,7 @@ def whereabouts(stack, root):
     return ""
 
 
-def inside(file, root):
+def inside(file: str, root: Path) -> str:
     """A file's path in the submission's folder; "" if it lies elsewhere."""
     path = Path(file)
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else ""

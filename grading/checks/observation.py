@@ -1,4 +1,4 @@
-"""What a submission's run was seen to do, by rank and step."""
+"""What the probes saw of a submission's run, by rank and step."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,58 +7,55 @@ from grading.plan import Ended
 
 import numpy as np
 
-BOOKKEEPING = 64  # elements: a collective of no more is about losses or counts, not gradients
+BOOKKEEPING = 64  # elements: a collective of at most these carries losses or counts, not gradients
 
 
 @dataclass
 class Forward:
-    """One pass of the model over a batch: its rows, trimmed of padding, and what it gave."""
+    """One pass of the model over a batch: its rows without padding, and its outputs."""
 
     rows: list  # of (ids, types, label)
     masked: bool  # whether an attention mask hides just the padding
     training: bool
     loss: float | None
     predictions: np.ndarray | None
-    entered: float = 0.0  # on the clock, when it began
+    entered: float = 0.0  # clock time at which it began
 
 
 @dataclass
 class Step:
     """One update on one rank. Arrays of sketches have the shape (tensors, WIDTH)."""
 
-    forwards: list
-    values: list  # what backward was called on
+    forwards: list[Forward]
+    values: list  # numbers that backward was called on
     gradients: np.ndarray
     rate: float  # the largest learning rate of its parameter groups
     optimizer: str  # the module that its class is from
     after: np.ndarray | None = None
-    sums: list = field(default_factory=list)  # the new weights' checksums
+    checksums: list = field(default_factory=list)  # of the new weights
     collectives: list = field(default_factory=list)  # from its first pass to its update
     late: list = field(default_factory=list)  # from its update to the next pass
-    seconds: float = 0.0  # on the clock, when the update began
-    shifted: bool = False  # whether the weights changed between its first pass and its update
+    seconds: float = 0.0  # clock time at which the update began
+    weights_changed_early: bool = False  # between its first pass and its update
     waited: float = 0.0  # seconds from the end of the last backward pass to the update
 
     @property
-    def rows(self):
+    def rows(self) -> list:
         """The step's rows, of all its passes."""
         return [row for forward in self.forwards for row in forward.rows]
 
     @property
-    def loss(self):
-        """The mean loss over the step's rows; None if some pass gave none."""
+    def loss(self) -> float | None:
+        """The mean loss over the step's rows; None if some pass had none."""
         if not self.forwards or any(f.loss is None for f in self.forwards):
             return self.values[0] if len(self.values) == len(self.forwards) == 1 else None
-        return float(
-            np.average(
-                [f.loss for f in self.forwards], weights=[len(f.rows) for f in self.forwards]
-            )
-        )
+        weights = [len(forward.rows) for forward in self.forwards]
+        return float(np.average([forward.loss for forward in self.forwards], weights=weights))
 
 
 @dataclass
 class Evaluation:
-    """What the model was given, without gradients, after a number of updates."""
+    """The rows of forward passes without gradients, after a number of updates."""
 
     after: int
     rows: list
@@ -69,12 +66,12 @@ class Evaluation:
 class Rank:
     """What one rank did, in order."""
 
-    names: list = field(default_factory=list)
-    sizes: list = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
     ddp: bool = False
     start: np.ndarray | None = None
-    steps: list = field(default_factory=list)
-    evaluations: list = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
     collectives: list = field(default_factory=list)
     broken: str = ""
     out: str = ""
@@ -83,14 +80,14 @@ class Rank:
 
 @dataclass
 class Observation:
-    """One run: its ranks, how they ended, its folder, and what it left there."""
+    """One run: its ranks, how they ended, its folder, and what it wrote there."""
 
-    ranks: list
+    ranks: list[Rank]
     ended: Ended
     root: Path = Path()
-    left: str = ""  # the text of what lies in the output folder
+    written: str = ""  # the text of the files in the output folder
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """How many steps all ranks have done."""
         return min(len(rank.steps) for rank in self.ranks)

@@ -1,4 +1,4 @@
-"""Reads what the probes wrote, and what a run left; all of it may be anything, and is only data."""
+"""Reads what the probes and a run wrote; all of it may be forged, and is treated as data only."""
 
 import json
 import re
@@ -12,16 +12,16 @@ import numpy as np
 LARGEST = 256 * 2**20  # bytes of one worker's record that are read
 PLUMBING = re.compile(r"(steps|trace)\.rank\d+\.jsonl?|run\.json")
 TEXTS = (".txt", ".json", ".jsonl", ".csv", ".log", ".md", ".out")
-LEFT = 2**20  # characters of what a run leaves that are read
+WRITTEN = 2**20  # characters of a run's files that are read
 
 
-def read_rank(folder, number):
-    """The Rank that its probe's file tells of."""
+def read_rank(folder: Path, number: int) -> Rank:
+    """The Rank that its probe's file describes; up to the first line that is damaged."""
     rank = Rank()
     rank.out, rank.err = (read_text(Path(folder) / f"{number}.{end}") for end in ("out", "err"))
     reader = Reader(rank)
     with (Path(folder) / f"{number}.events").open("rb") as file:
-        for line in file.read(LARGEST).split(b"\n")[:-1]:  # the last was cut short, if not empty
+        for line in file.read(LARGEST).split(b"\n")[:-1]:  # the last is cut short, if not empty
             try:
                 event = json.loads(line)
                 getattr(reader, event.pop("event"))(**event)
@@ -31,18 +31,18 @@ def read_rank(folder, number):
     return rank
 
 
-def read_text(path, most=2**20):
+def read_text(path: Path, most: int = 2**20) -> str:
     """The text in a file's first bytes, whatever they are."""
     with path.open("rb") as file:
         return file.read(most).decode("utf-8", "replace")
 
 
-def read_left(folder):
-    """The text of the files that a run left, one after the other; links are not followed.
+def read_output(folder: Path) -> str:
+    """The text of the files that a run wrote, one after the other; links are not followed.
 
-    What the handout's own plumbing records, whatever a student writes, is not told by the student.
+    What the handout's own plumbing records, whatever a student writes, is left out.
     """
-    texts, room = [], LEFT
+    texts, room = [], WRITTEN
     for path in sorted(folder.glob("*")) if folder.is_dir() and not folder.is_symlink() else ():
         if PLUMBING.fullmatch(path.name):
             continue
@@ -56,31 +56,40 @@ def read_left(folder):
 class Reader:
     """Takes a probe's events, each by the method of its name."""
 
-    def __init__(self, rank):
-        self.rank, self.current, self.sums, self.ended = rank, None, [], 0.0
-        self.forwards, self.values, self.collectives = [], [], []
+    def __init__(self, rank: Rank):
+        self.rank = rank
+        self.current = None  # the weights' sketches
+        self.checksums = []  # of the same weights
+        self.backward_ended = 0.0
+        self.forwards = []  # passes whose backward has not run
         self.done = []  # passes whose backward has run
-        self.shifted = False
+        self.values = []
+        self.collectives = []
+        self.weights_changed_early = False
 
     def model(self, names, sizes, ddp):
+        """A model was called for the first time."""
         if not self.rank.names:
             self.rank.names, self.rank.sizes = [str(name) for name in names], sizes
         self.rank.ddp = self.rank.ddp or ddp
 
     def weights(self, weights, checksums):
-        self.current, self.sums = unpack(weights), checksums
+        """The weights have changed outside an update, or are the first."""
+        self.current, self.checksums = unpack(weights), checksums
         if self.rank.start is None:
             self.rank.start = self.current
         elif self.done:
-            self.shifted = True
+            self.weights_changed_early = True
         elif self.rank.steps and not self.forwards:  # changed after the update, before the next
-            self.rank.steps[-1].after, self.rank.steps[-1].sums = self.current, checksums
+            self.rank.steps[-1].after, self.rank.steps[-1].checksums = self.current, checksums
 
     def updated(self, weights, checksums):
-        self.current, self.sums = unpack(weights), checksums
-        self.rank.steps[-1].after, self.rank.steps[-1].sums = self.current, checksums
+        """An update has changed the weights."""
+        self.current, self.checksums = unpack(weights), checksums
+        self.rank.steps[-1].after, self.rank.steps[-1].checksums = self.current, checksums
 
     def forward(self, grad, entered, training, rows, loss, logits):
+        """The model was called."""
         arrays = {name: unpack(packed) for name, packed in rows.items()}
         trimmed, masked = trim(arrays)
         predictions = None if logits is None else unpack(logits).argmax(axis=-1)
@@ -97,24 +106,29 @@ class Reader:
         seen[-1].predictions += [] if predictions is None else predictions.tolist()
 
     def backward(self, value):
+        """A backward pass begins."""
         trained = [f for f in self.forwards if f.training] or self.forwards
         self.values.append(value)
         self.done += trained[-1:]
         self.forwards = []
 
-    def swept(self, seconds):
-        self.ended = seconds
+    def backward_done(self, seconds):
+        """A backward pass has ended."""
+        self.backward_ended = seconds
 
     def step(self, gradients, rate, optimizer, seconds):
+        """An update begins."""
         one = Step(self.done, self.values, unpack(gradients), rate, optimizer)
-        one.after, one.sums = self.current, self.sums  # unless it is told otherwise
+        one.after, one.checksums = self.current, self.checksums  # unless `updated` replaces them
         one.collectives, one.seconds = self.collectives, seconds
-        one.waited, one.shifted = seconds - self.ended, self.shifted
+        one.waited = seconds - self.backward_ended
+        one.weights_changed_early = self.weights_changed_early
         self.rank.steps.append(one)
         self.done, self.values, self.collectives, self.forwards = [], [], [], []
-        self.shifted = False
+        self.weights_changed_early = False
 
     def collective(self, **facts):
+        """A collective begins."""
         self.rank.collectives.append(facts)
         self.collectives.append(facts)
 

@@ -1,96 +1,120 @@
 """Checks of the run itself: that it ends well, and which collectives carry the gradients."""
 
+from common.tasks import TASKS, Task
 from grading.checks.exit_causes import explain_end
-from grading.checks.gradient_causes import ranks_text
-from grading.checks.observation import BOOKKEEPING
-from grading.results import Cause, failed, passed, unknown
+from grading.checks.graded_task import GradedTask
+from grading.checks.observation import BOOKKEEPING, Rank, Step
+from grading.checks.wording import ranks_text
+from grading.results import Cause, Outcome, failed, passed, unknown
+
+# A collective of the course's -> the operations that carry it, as the process group sees them.
+CARRIERS = {
+    "all_reduce": ("allreduce", "allreduce_coalesced", "reduce_scatter"),
+    "all_gather": ("allgather", "allgather_coalesced", "allgather_into_tensor_coalesced"),
+    "reduce_scatter": ("reduce_scatter", "reduce_scatter_tensor_coalesced"),
+}
+BESIDE = {"all_reduce": ("allgather",)}  # all_reduce is also reduce_scatter, then all_gather
+NOTES = {"all_reduce": " (or reduce_scatter and all_gather)"}
 
 
-def runs(task):
+def runs(graded: GradedTask) -> Outcome:
     """The documented command ends with exit code 0 on every rank, after training."""
-    for setting, evidence in task.runs.items():
-        ended = evidence.seen.ended
+    for setting, evidence in graded.runs.items():
+        ended, ranks = evidence.seen.ended, evidence.ranks
         if ended.reason or any(ended.codes):
-            got, where, cause = explain_end(evidence.seen, task.limits)
+            got, where, cause = explain_end(evidence.seen, graded.limits)
             return failed("exit code 0 on every rank", got, f"setting {setting}, {where}", cause)
-        broken = next((rank.broken for rank in evidence.ranks if rank.broken), "")
+        broken = next((rank.broken for rank in ranks if rank.broken), "")
         if broken:
             return failed(
-                "a record that the grader's probe has written",
-                f"something else in it ({broken})",
+                "a record that only the grader's probe has written",
+                f"other content in it ({broken})",
                 f"setting {setting}",
-                Cause("tampered", "the script writes into files that it did not open"),
+                Cause("tampered", "the script writes to file descriptors that it did not open"),
             )
-        if not any(rank.steps for rank in evidence.ranks):
-            if any(rank.names for rank in evidence.ranks):
-                return unknown("no update by an optimizer of torch.optim was seen")
-            return failed(
-                "training",
-                "exit code 0 without a pass of a model",
-                f"setting {setting}",
-                Cause("no_training", "the script ends without training anything"),
-            )
+        if any(rank.steps for rank in ranks):
+            continue
+        if any(rank.names for rank in ranks):
+            return unknown("no update by an optimizer of torch.optim was seen")
+        return failed(
+            "training",
+            "exit code 0 without a forward pass of a model",
+            f"setting {setting}",
+            Cause("no_training", "the script ends without training anything"),
+        )
     return passed("exit code 0 on every rank")
 
 
-def collectives(task):
-    """The gradients travel as the task demands, and in no other way."""
-    evidence = task.runs["plain"]
-    total = sum(evidence.ranks[0].sizes)
+def collectives(graded: GradedTask) -> Outcome:
+    """The gradients travel by the collectives that the task asks for, and by no others."""
+    evidence, task = graded.runs["plain"], TASKS[graded.task.strategy]
+    if not evidence.seen.steps:
+        return unknown("no update was seen on every rank")
+    explain = wrong_by_hand if task.by_hand else wrong_by_wrapper
+    found = {}
     for rank, one in enumerate(evidence.ranks):
-        for step in range(evidence.seen.steps):
-            moved = evidence.moved(step, rank)
-            wrong = WANTED[task.strategy](one, moved, total, one.steps[step])
+        for number in range(evidence.seen.steps):
+            step, found = one.steps[number], evidence.elements_by_op(number, rank)
+            wrong = explain(task, one, found, step)
             if wrong:
-                expected, sentence = wrong
-                parts = [f"{op} of {n:,} elements" for op, n in moved.items()]
                 ddp = ["DistributedDataParallel"] if one.ddp else []
                 return failed(
-                    expected,
-                    ", ".join([*parts, *ddp]) or "no collective of gradients",
-                    f"step {step + 1}, {ranks_text([rank])}{source(one.steps[step])}",
-                    Cause("wrong_collective", sentence),
+                    expected_of(task),
+                    ", ".join([*sizes_text(found), *ddp]) or "no collective of gradients",
+                    f"step {number + 1}, {ranks_text([rank])}{source(step)}",
+                    Cause("wrong_collective", wrong),
                 )
-    return passed(", ".join(f"{op} of {n:,} elements" for op, n in moved.items()))
+    return passed(", ".join(sizes_text(found)))
 
 
-def source(step):
+def expected_of(task: Task) -> str:
+    """The collectives that a task asks for."""
+    if not task.by_hand:
+        return "DistributedDataParallel, and nothing by hand"
+    notes = "".join(NOTES.get(name, "") for name in task.collectives)
+    return f"{' and '.join(task.collectives)} of all gradients{notes}, and nothing else"
+
+
+def sizes_text(elements_by_op: dict[str, int]) -> list[str]:
+    """Operations with their sizes."""
+    return [f"{op} of {count:,} elements" for op, count in elements_by_op.items()]
+
+
+def source(step: Step) -> str:
     """Where the first collective of gradients' size was called."""
     lines = [c["where"] for c in step.collectives if c["elements"] > BOOKKEEPING and c["where"]]
     return f", {lines[0]}" if lines else ""
 
 
-def gather_and_scatter(rank, moved, total, _):
-    expected = "gather and scatter of all gradients, and nothing else"
+def carriers(name: str) -> tuple[str, ...]:
+    """The operations that carry a collective."""
+    return CARRIERS.get(name, (name,))
+
+
+def wrong_by_hand(task: Task, rank: Rank, elements_by_op: dict[str, int], _: Step) -> str:
+    """What is wrong with the collectives of a task that calls them itself; "" if nothing is."""
+    asked = " and ".join(task.collectives)
     if rank.ddp:
-        return expected, "the model is wrapped in DistributedDataParallel: that is task 3"
-    others = set(moved) - {"gather", "scatter"}
+        return f"the model is wrapped in DistributedDataParallel; the task asks for {asked}"
+    allowed = {op for name in task.collectives for op in (*carriers(name), *BESIDE.get(name, ()))}
+    others = set(elements_by_op) - allowed
     if others:
-        return expected, f"task 2(a) is to use gather and scatter; {'/'.join(others)} is not one"
-    lacking = [op for op in ("gather", "scatter") if moved.get(op, 0) < total / 2]
-    return (expected, f"no {' and no '.join(lacking)} of the gradients") if lacking else None
+        return f"task {task.title} asks for {asked}, not for {'/'.join(sorted(others))}"
+    half = sum(rank.sizes) / 2
+    lacking = [
+        name
+        for name in task.collectives
+        if max(elements_by_op.get(op, 0) for op in carriers(name)) < half
+    ]
+    return f"no {' and no '.join(lacking)} of the gradients" if lacking else ""
 
 
-def by_all_reduce(rank, moved, total, _):
-    expected = "all_reduce of all gradients (or reduce_scatter and all_gather)"
-    if rank.ddp:
-        return expected, "the model is wrapped in DistributedDataParallel: that is task 3"
-    others = set(moved) - {"allreduce", "allreduce_coalesced", "reduce_scatter", "allgather"}
-    if others:
-        return expected, f"task 2(b) is to use all_reduce; {'/'.join(others)} is not one"
-    most = max(moved.get(op, 0) for op in ("allreduce", "allreduce_coalesced", "reduce_scatter"))
-    return (expected, "no all_reduce of the gradients") if most < total / 2 else None
-
-
-def by_wrapper(rank, _, total, step):
-    expected = "DistributedDataParallel, and nothing by hand"
+def wrong_by_wrapper(_task: Task, rank: Rank, _: dict[str, int], step: Step) -> str:
+    """What is wrong with the collectives of a task that leaves them to the wrapper."""
     if not rank.ddp:
-        return expected, "the model is not wrapped in DistributedDataParallel"
+        return "the model is not wrapped in DistributedDataParallel"
     by_hand = [c for c in step.collectives if c["elements"] > BOOKKEEPING and not c["backward"]]
     by_hand = [c for c in by_hand if c["op"] != "broadcast"]  # of the weights, by the wrapper
-    if sum(c["elements"] for c in by_hand) > total / 2:
-        return expected, f"gradients are synchronised by hand as well ({by_hand[0]['op']})"
-    return None
-
-
-WANTED = {"task2a": gather_and_scatter, "task2b": by_all_reduce, "task3": by_wrapper}
+    if sum(c["elements"] for c in by_hand) > sum(rank.sizes) / 2:
+        return f"gradients are synchronized by hand as well ({by_hand[0]['op']})"
+    return ""

@@ -1,4 +1,4 @@
-"""Prints the median seconds of one flat all_reduce: what others' synchronisation is divided by.
+"""Prints the median seconds of one flat all_reduce, the unit of others' synchronization.
 
 Arguments: rank, port, number of workers, number of float32 elements.
 """
@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 
 
-def main(rank, port, workers, elements):
+def main(rank: int, port: int, workers: int, elements: int):
+    """Time it on this rank, among that many workers."""
     address = f"tcp://127.0.0.1:{port}"
     dist.init_process_group("gloo", init_method=address, rank=rank, world_size=workers)
     buffer, seconds = torch.ones(elements), []

@@ -1,13 +1,18 @@
-"""Calls into processes where torch is loaded."""
+"""Calls functions in processes where torch is loaded; in the grader's own it is not."""
 
 import importlib
 from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
 
 from grading.sandbox.sandbox import FORKS
 
 
-def in_process(module, function, *arguments):
-    """What a module's function returns in a process where torch is loaded; here it is not."""
+def in_process(module: str, function: str, *arguments: Any) -> Any:
+    """The result of a module's function, called in another process.
+
+    Raises RuntimeError if it raises anything, or if its process dies.
+    """
     ours, theirs = FORKS.Pipe(duplex=False)
     process = FORKS.Process(target=answer, args=(theirs, module, function, *arguments), daemon=True)
     process.start()
@@ -15,17 +20,18 @@ def in_process(module, function, *arguments):
     try:
         value, error = ours.recv()
     except EOFError:
-        value, error = None, f"it ended without a word (exit code {process.exitcode})"
+        process.join()
+        value, error = None, f"its process died (exit code {process.exitcode})"
     process.join()
     if error:
         raise RuntimeError(f"{module}.{function}: {error}")
     return value
 
 
-def answer(talk, module, function, *arguments):
-    """Send what the function returns, or what it raises."""
+def answer(pipe: Connection, module: str, function: str, *arguments: Any) -> None:
+    """Send what the function returns, or the error that it raises."""
     try:
-        talk.send((getattr(importlib.import_module(module), function)(*arguments), ""))
+        pipe.send((getattr(importlib.import_module(module), function)(*arguments), ""))
     except Exception as error:
         with suppress(OSError):
-            talk.send((None, f"{type(error).__name__}: {error}"))
+            pipe.send((None, f"{type(error).__name__}: {error}"))

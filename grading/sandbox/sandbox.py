@@ -1,4 +1,4 @@
-"""Runs a submission's workers: shut in, limited, and every one of them ended at the deadline."""
+"""Runs a submission's workers: isolated, limited, and all of them killed at the deadline."""
 
 import contextlib
 import multiprocessing
@@ -6,77 +6,85 @@ import os
 import signal
 import tempfile
 import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
 
-from grading.plan import STACK_SIGNAL, Ended
-from grading.worker.isolation import shut_in
+from grading.plan import STACK_SIGNAL, Ended, Limits, Run
+from grading.worker.isolation import isolate
 
 import psutil
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["grading.worker.preload"])
-IDLE = 0.02  # of a core: a worker that uses less (for signs of life) does nothing
-BEAT = 0.1  # seconds between looks at the workers
+IDLE_SHARE = 0.02  # of a core: a worker that uses less only sends heartbeats
+POLL_SECONDS = 0.1  # between looks at the workers
+STACK_SECONDS = 2.0  # for the workers to write their stacks
+EMPTY_BYTES = 2**30  # size of the empty file systems over what is hidden
 
 
-def run(what):
-    """Run the workers of `what` to their end; returns Ended. None of them outlives this call."""
+def run_workers(run: Run) -> Ended:
+    """Run all workers to their end; none of them outlives this call.
+
+    Raises RuntimeError if the workers could not be started or watched.
+    """
     ours, theirs = FORKS.Pipe()
-    process = FORKS.Process(target=job, args=(what, theirs), daemon=True)
+    process = FORKS.Process(target=job, args=(run, theirs), daemon=True)
     process.start()
     theirs.close()
     try:
         ended = ours.recv()
     except EOFError:
-        raise RuntimeError(f"the job ended without a word (exit code {process.exitcode})") from None
+        raise RuntimeError(f"the job died (exit code {process.exitcode})") from None
     finally:
-        ours.close()  # the job sees this, and ends all workers
+        ours.close()  # the job sees this, and kills all workers
         process.join()
     if isinstance(ended, str):
         raise RuntimeError(ended)
     return ended
 
 
-def job(what, talk):
-    """In a process of its own: start the workers, watch them, and tell how they ended."""
+def job(run: Run, pipe: Connection) -> None:
+    """In a separate process: start the workers, watch them, and send how they ended."""
     from grading.worker import worker  # loaded already by the fork server, which alone has torch
 
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     workers = []
     try:
-        what.observed.mkdir(parents=True, exist_ok=True, mode=0o700)
-        files = [open_files(what.observed, rank) for rank in range(len(what.commands))]
-        hidden = (what.observed, *what.hidden)
-        what.user, isolation = shut_in(what.folder, what.readable, hidden, 2**30)
+        run.observed.mkdir(parents=True, exist_ok=True, mode=0o700)
+        files = [open_files(run.observed, rank) for rank in range(len(run.commands))]
+        hidden = (run.observed, *run.hidden)
+        run.user, isolation = isolate(run.folder, run.readable, hidden, EMPTY_BYTES)
         before = loopback_bytes()
-        for command, descriptors in zip(what.commands, files, strict=True):
-            workers.append(start(worker.work, command, what, *descriptors))
-        ended = watch(what, workers, talk, [descriptors[1] for descriptors in files])
+        for command, descriptors in zip(run.commands, files, strict=True):
+            workers.append(start(worker.work, command, run, *descriptors))
+        ended = watch(run.limits, workers, pipe, [descriptors[1] for descriptors in files])
         ended.isolation, ended.loopback = isolation, loopback_bytes() - before
     except BaseException as error:
         ended = f"{type(error).__name__}: {error}"
     finally:
         end_all()
     with contextlib.suppress(OSError):
-        talk.send(ended)
+        pipe.send(ended)
 
 
-def open_files(folder, rank):
+def open_files(folder: Path, rank: int) -> list[int]:
     """Descriptors for a worker's events, stacks, stdout and stderr."""
     flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_TRUNC
     names = (f"{rank}.events", None, f"{rank}.out", f"{rank}.err")
-    # A worker that holds the file may read nothing with it; the stack is read back by the job.
+    # A worker cannot read through these descriptors; the job reads the stack back.
     return [os.open(folder / name, flags, 0o600) if name else temporary() for name in names]
 
 
-def temporary():
+def temporary() -> int:
     """A descriptor of a file without a name."""
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
 
-def start(work, *arguments):
-    """Fork a process that does `work`, and never returns from it; returns its process id."""
+def start(work, *arguments) -> int:
+    """Fork a process that calls `work`, which never returns; returns its process id."""
     pid = os.fork()
     if not pid:
         os.setpgid(0, 0)
@@ -84,37 +92,51 @@ def start(work, *arguments):
     return pid
 
 
-def watch(what, workers, talk, stacks):
-    """Wait for the workers' end, or for a reason to end them."""
-    limits, start = what.limits, time.monotonic()
+def watch(limits: Limits, workers: list[int], pipe: Connection, stacks: list[int]) -> Ended:
+    """Wait until all workers have ended, or until there is a reason to kill them."""
+    now = time.monotonic()
+    clock = Clock(now, psutil.Process().memory_info().rss, changed=now)
     ended = Ended([None] * len(workers))
-    base, used, changed, failed = psutil.Process().memory_info().rss, 0.0, start, None
     while not ended.reason:
         reap(workers, ended)
         if None not in ended.codes:
             return ended
-        now = time.monotonic()
-        seconds, memory = usage(base)
-        if abs(seconds - used) > IDLE * limits.idle * len(workers):
-            used, changed = seconds, now
-        if ended.first is not None and failed is None:
-            failed = now
-        if now - start > limits.seconds:
-            ended.reason = "time"
-        elif memory > limits.memory * len(workers):
-            ended.reason = "memory"
-        elif failed and now - failed > limits.grace:
-            ended.reason = "grace"
-        elif now - changed > limits.idle:
-            ended.reason = "idle"
-        elif talk.poll(BEAT):
+        ended.reason = clock.reason(limits, len(workers), ended.first is not None)
+        if not ended.reason and pipe.poll(POLL_SECONDS):
             ended.reason = "interrupted"  # the grader is gone
     ended.stacks = take_stacks(workers, ended, stacks)
     return ended
 
 
-def reap(workers, ended):
-    """Note the exit codes of workers that have ended."""
+@dataclass
+class Clock:
+    """When a job's workers started, last used a core, and first failed; times in seconds."""
+
+    start: float
+    base: int  # bytes of memory that every worker shares with this process
+    changed: float
+    used: float = 0.0  # CPU seconds at that time
+    failed: float | None = None
+
+    def reason(self, limits: Limits, workers: int, failed: bool) -> str:
+        """Why the workers are to be killed now; "" if they are not."""
+        now = time.monotonic()
+        seconds, memory = usage(self.base)
+        if abs(seconds - self.used) > IDLE_SHARE * limits.idle * workers:
+            self.used, self.changed = seconds, now
+        if failed and self.failed is None:
+            self.failed = now
+        if now - self.start > limits.seconds:
+            return "time"
+        if memory > limits.memory * workers:
+            return "memory"
+        if self.failed and now - self.failed > limits.grace:
+            return "grace"
+        return "idle" if now - self.changed > limits.idle else ""
+
+
+def reap(workers: list[int], ended: Ended) -> None:
+    """Record the exit codes of workers that have ended."""
     for rank, pid in enumerate(workers):
         if ended.codes[rank] is None:
             done, status = os.waitpid(pid, os.WNOHANG)
@@ -124,7 +146,7 @@ def reap(workers, ended):
                     ended.first = rank
 
 
-def usage(base):
+def usage(base: int) -> tuple[float, int]:
     """(CPU seconds, bytes of memory beyond `base` each) of all processes of this job."""
     seconds = memory = 0
     for process in psutil.Process().children(recursive=True):
@@ -135,14 +157,14 @@ def usage(base):
     return seconds, memory
 
 
-def take_stacks(workers, ended, stacks):
+def take_stacks(workers: list[int], ended: Ended, stacks: list[int]) -> list[str]:
     """The stack of every worker that still runs, as faulthandler writes it; "" of the others."""
     running = [rank for rank, code in enumerate(ended.codes) if code is None]
     for rank in running:
         os.kill(workers[rank], STACK_SIGNAL)
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + STACK_SECONDS
     while running and time.monotonic() < deadline:
-        time.sleep(BEAT / 4)
+        time.sleep(POLL_SECONDS / 4)
         running = [rank for rank in running if os.fstat(stacks[rank]).st_size == 0]
     texts = []
     for descriptor in stacks:
@@ -151,14 +173,14 @@ def take_stacks(workers, ended, stacks):
     return texts
 
 
-def loopback_bytes():
+def loopback_bytes() -> int:
     """Bytes that have crossed the loopback interface."""
     counters = psutil.net_io_counters(pernic=True, nowrap=False)
     return sum(counters[name].bytes_sent for name in ("lo", "lo0") if name in counters)
 
 
-def end_all():
-    """Kill every process that this job has started, and their children, and wait for them."""
+def end_all() -> None:
+    """Kill every process that this job has started, with their children, and wait for them."""
     while children := psutil.Process().children(recursive=True):
         for child in children:
             with contextlib.suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""What all submissions that are graded together share, and processes where torch is loaded."""
+"""What all submissions that are graded together share: the inputs, and a reference time."""
 
 import shutil
 import tempfile
@@ -8,40 +8,43 @@ from cluster.ports import free_port
 from grading import inputs
 from grading.plan import Run
 from grading.sandbox.remote import in_process
-from grading.sandbox.sandbox import run
+from grading.sandbox.sandbox import run_workers
 
 FLAT = Path(__file__).with_name("flat_all_reduce.py")
 
 
 class Session:
-    """What all submissions share: the number of workers, and a folder with model and data."""
+    """The number of workers, a folder with model and data, and their labels by token ids."""
 
     def __init__(self):
         self.workers = inputs.worker_count()
         self.folder = Path(tempfile.mkdtemp(prefix="grading-"))
         self.folder.chmod(0o711)
-        self.shown = self.folder / "material"
-        self.shown.mkdir()
-        self.labels = in_process("grading.inputs", "build", self.shown)
-        self.flat = {}  # elements -> seconds
+        self.inputs = self.folder / "inputs"
+        self.inputs.mkdir()
+        self.labels = in_process("grading.inputs", "build", self.inputs)
+        self.flat_seconds = {}  # elements -> seconds
 
-    def flat_all_reduce(self, elements):
+    def flat_all_reduce(self, elements: int) -> float:
         """The median seconds of one all_reduce of that many float32, between as many workers."""
-        if elements not in self.flat:
-            with tempfile.TemporaryDirectory(dir=self.folder) as top:
-                folder, port = Path(top) / "timed", free_port()
-                Path(top).chmod(0o711)
-                folder.mkdir()
-                shutil.copy(FLAT, folder)
-                ranks = range(self.workers)
-                place = (str(port), str(self.workers), str(elements))
-                commands = [[FLAT.name, str(rank), *place] for rank in ranks]
-                ended = run(Run(folder, commands, Path(top) / "observed"))
-                told = (Path(top) / "observed" / "0.out").read_text()
-            if any(ended.codes):
-                raise RuntimeError(f"the timing of all_reduce ended with {ended.codes}")
-            self.flat[elements] = float(told)
-        return self.flat[elements]
+        if elements not in self.flat_seconds:
+            self.flat_seconds[elements] = self.time_flat_all_reduce(elements)
+        return self.flat_seconds[elements]
+
+    def time_flat_all_reduce(self, elements: int) -> float:
+        """Measure it; RuntimeError if that fails."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as top:
+            folder, observed = Path(top) / "timed", Path(top) / "observed"
+            Path(top).chmod(0o711)
+            folder.mkdir()
+            shutil.copy(FLAT, folder)
+            shared = [str(free_port()), str(self.workers), str(elements)]
+            commands = [[FLAT.name, str(rank), *shared] for rank in range(self.workers)]
+            ended = run_workers(Run(folder, commands, observed))
+            printed = (observed / "0.out").read_text()
+        if any(ended.codes):
+            raise RuntimeError(f"the timing of all_reduce ended with exit codes {ended.codes}")
+        return float(printed)
 
     def __enter__(self):
         return self

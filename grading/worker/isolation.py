@@ -1,4 +1,4 @@
-"""What a submission is kept from: other users' files, the network, the kit itself (Linux, root)."""
+"""Isolates a submission from other users' files, the network and the kit itself (Linux, root)."""
 
 import contextlib
 import ctypes
@@ -9,66 +9,69 @@ import socket
 import stat
 import struct
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWNET = 0x00020000, 0x08000000, 0x40000000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 MS_NOSUID, MS_NODEV = 2, 4
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
-FIRST_USER = 61000  # users from here on have no name, and own nothing
+FIRST_USER = 61000  # users from here on have no name and no files
 KIT = Path(__file__).resolve().parents[2]
 LINUX = sys.platform == "linux"
 
 
-def libc(function, *args):
-    """Call a function of the C library; OSError where it fails."""
+def libc(function: str, *args) -> None:
+    """Call a function of the C library; OSError if it fails."""
     library = ctypes.CDLL(None, use_errno=True)
     if getattr(library, function)(*args) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{function}: {os.strerror(number)}")
 
 
-def shut_in(folder, readable, hidden, size):
-    """Give this process, and its children, a user, a network and a file system of their own.
+def isolate(
+    folder: Path, readable: Iterable[Path], hidden: Iterable[Path], size: int
+) -> tuple[int | None, str]:
+    """Give this process and its children their own user, network and view of the files.
 
-    `folder` stays writable and `readable` readable; the `hidden` folders, the kit and all of the
-    folder for temporary files become empty, of at most `size` bytes. Returns the user's number, or
-    None, and what was achieved, in words.
+    `folder` stays writable and `readable` readable; the `hidden` folders, the kit and all other
+    temporary folders become empty, of at most `size` bytes. Returns the user's number, or None,
+    and what was achieved, in words.
     """
     if LINUX:
         with contextlib.suppress(OSError):
-            libc("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans stay within reach
+            libc("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans become our children
     if not LINUX or os.geteuid() != 0:
-        return None, "limits alone (the grader does not run as root, or not on Linux)"
+        return None, "limits only (the grader does not run as root, or not on Linux)"
     done = []
-    with contextlib.suppress(OSError):  # a container may lack the right to
+    with contextlib.suppress(OSError):  # a container may not allow it
         libc("unshare", CLONE_NEWNET)
         raise_loopback()
-        done.append("no network but its workers' own")
+        done.append("no network except between its workers")
     with contextlib.suppress(OSError):
         libc("unshare", CLONE_NEWNS | CLONE_NEWIPC)
-        cover(folder, readable, hidden, size)
-        done.append("no sight of the kit, its results and other submissions")
-    user = FIRST_USER + os.getpid() % 4000
+        hide_paths(folder, readable, hidden, size)
+        done.append("the kit, its results and other submissions hidden")
     barred = [path for path in libraries() if closed(path)]
     if barred and len(done) < 2:
-        return None, f"the grader's own user: others cannot enter {closed(barred[0])}"
+        return None, f"the grader's own user, as others cannot enter {closed(barred[0])}"
+    user = FIRST_USER + os.getpid() % 4000
     hand_over(folder, user)
-    return user, ", ".join(["a user of its own", *done])
+    return user, ", ".join(["a separate user", *done])
 
 
-def libraries():
-    """The folders that Python itself, and its packages, lie in."""
+def libraries() -> list[Path]:
+    """The folders that hold Python itself and its packages."""
     return sorted({Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()})
 
 
-def closed(path):
+def closed(path: Path) -> Path | None:
     """The topmost folder on the way to `path` that other users cannot enter; None if all can."""
-    ways = [path, *path.parents][::-1]
-    return next((way for way in ways if not way.stat().st_mode & stat.S_IXOTH), None)
+    folders = [path, *path.parents][::-1]
+    return next((each for each in folders if not each.stat().st_mode & stat.S_IXOTH), None)
 
 
-def raise_loopback():
+def raise_loopback() -> None:
     """Bring the new network's only interface up."""
     siocgifflags, siocsifflags, iff_up = 0x8913, 0x8914, 1
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -77,21 +80,21 @@ def raise_loopback():
         fcntl.ioctl(any_socket, siocsifflags, struct.pack("16sh14x", b"lo", flags | iff_up))
 
 
-def cover(folder, readable, hidden, size):
-    """Lay empty file systems over what is hidden, and put back what must be seen."""
+def hide_paths(folder: Path, readable: Iterable[Path], hidden: Iterable[Path], size: int) -> None:
+    """Mount empty file systems over what is hidden, and mount again what must be seen."""
     libc("mount", None, b"/", None, MS_REC | MS_PRIVATE, None)
     kept = [(Path(folder), True), *((Path(path), False) for path in (*readable, *libraries()))]
     opened = [(path, os.open(path, os.O_PATH), writable) for path, writable in kept]
     kit = [p for p in KIT.iterdir() if p.is_dir() and not Path(sys.prefix).is_relative_to(p)]
-    covers = {Path("/tmp").resolve(), Path("/var/tmp").resolve(), Path("/dev/shm"), *kit}
-    covers |= {Path(path).resolve() for path in hidden}
-    covers |= {closed(path) for path in libraries()} - {None}
-    covers = [path for path in covers if path.is_dir() and covers.isdisjoint(path.parents)]
-    for path in covers:
+    covered = {Path("/tmp").resolve(), Path("/var/tmp").resolve(), Path("/dev/shm"), *kit}
+    covered |= {Path(path).resolve() for path in hidden}
+    covered |= {closed(path) for path in libraries()} - {None}
+    mounted = [p for p in covered if p.is_dir() and covered.isdisjoint(p.parents)]
+    for path in mounted:
         bounds = f"size={size},mode={'1777' if path.name in ('tmp', 'shm') else '755'}"
         libc("mount", b"none", bytes(path), b"tmpfs", MS_NOSUID | MS_NODEV, bounds.encode())
     for path, descriptor, writable in opened:
-        if any(path.is_relative_to(covered) for covered in covers):
+        if any(path.is_relative_to(each) for each in mounted):
             path.mkdir(parents=True, exist_ok=True)
             source = f"/proc/self/fd/{descriptor}".encode()
             libc("mount", source, bytes(path), None, MS_BIND | MS_REC, None)
@@ -101,14 +104,14 @@ def cover(folder, readable, hidden, size):
         os.close(descriptor)
 
 
-def hand_over(folder, user):
-    """Make the folder and all in it the user's own."""
+def hand_over(folder: Path, user: int) -> None:
+    """Make the user the owner of the folder and everything in it."""
     for path in (folder, *Path(folder).rglob("*")):
         shutil.chown(path, user, user) if not path.is_symlink() else None
 
 
-def become(user):
-    """Give up all rights but the user's, for ever."""
+def drop_privileges(user: int | None) -> None:
+    """Become the user for good, if there is one."""
     if user is None:
         return
     os.setgroups([])

@@ -1,4 +1,4 @@
-"""What the fork server imports once: a worker forked from it starts at once, and shares it."""
+"""Imported once, by the fork server: workers that it forks start at once, and share its memory."""
 
 import gc
 
@@ -20,4 +20,4 @@ from transformers import (  # noqa: F401
 )
 
 gc.collect()
-gc.freeze()  # what is here stays: a collection in a worker would copy all its pages
+gc.freeze()  # a collection in a worker would copy all these pages

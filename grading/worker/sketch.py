@@ -1,4 +1,4 @@
-"""Tensors as a few numbers that keep what grading asks: linear combinations and distances."""
+"""Tensors as a few numbers that preserve linear combinations and distances."""
 
 import base64
 import functools
@@ -10,7 +10,7 @@ WIDTH = 16  # numbers per tensor: a distance is estimated to about a third, equa
 
 
 @functools.lru_cache(maxsize=256)
-def signs(size):
+def signs(size: int) -> np.ndarray:
     """`size` random signs, padded with zeros to a multiple of WIDTH; the same in every process."""
     generator = np.random.Generator(np.random.PCG64(size))
     padded = np.zeros(-(-size // WIDTH) * WIDTH)
@@ -18,7 +18,7 @@ def signs(size):
     return padded.reshape(-1, WIDTH)
 
 
-def sketch(tensor):
+def sketch(tensor) -> np.ndarray:
     """A tensor's count sketch: float64 of shape (WIDTH,), linear in the tensor.
 
     The squared norm of a difference of sketches is, on average, that of the tensors' difference.
@@ -31,19 +31,19 @@ def sketch(tensor):
     return np.einsum("ij,ij->j", padded.reshape(weights.shape), weights)
 
 
-def checksum(tensor):
+def checksum(tensor) -> int:
     """CRC-32 of a tensor's bytes: it differs where one bit does."""
     return zlib.crc32(tensor.detach().cpu().contiguous().reshape(-1).numpy().view(np.uint8))
 
 
-def pack(array):
+def pack(array: np.ndarray) -> list:
     """An array as JSON: its type, shape and bytes in base64."""
     array = np.ascontiguousarray(array)
     return [array.dtype.str, list(array.shape), base64.b64encode(array.tobytes()).decode()]
 
 
-def unpack(packed):
-    """The array that `pack` gave; ValueError or TypeError for anything else."""
+def unpack(packed: list) -> np.ndarray:
+    """The array that was packed; ValueError or TypeError for anything else."""
     kind, shape, text = packed
     if kind not in ("<f8", "<i8", "<i4", "<f4", "|b1", "<u4"):
         raise ValueError(f"an array of {kind}")

@@ -1,4 +1,4 @@
-"""In a new process: be what `python SCRIPT ARGUMENTS` would be, watched and held in."""
+"""Runs the submission's script in a forked process, instrumented and limited."""
 
 import atexit
 import contextlib
@@ -12,30 +12,52 @@ import signal
 import sys
 import threading
 import traceback
+from pathlib import Path
+from typing import NoReturn
 
 from common.tasks import TASKS
-from grading.plan import STACK_SIGNAL
-from grading.worker.isolation import become
+from grading.plan import STACK_SIGNAL, Limits, Run
+from grading.worker.isolation import drop_privileges
 from grading.worker.probe import Probe
 
 import numpy as np
 import torch
 
-OURS = {
-    *("common", "cluster", "experiments", "grading", "report", "staff", "tests"),
-    *("conftest", "download_glue_data", *TASKS),
+KIT_MODULES = {
+    "common",
+    "cluster",
+    "experiments",
+    "grading",
+    "report",
+    "staff",
+    "tests",
+    "conftest",
+    "download_glue_data",
+    *TASKS,
 }
-ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
-ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TORCH_CPP_LOG_LEVEL": "FATAL"}
-ENVIRONMENT |= {"GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0"}
-BASE = 16 * 2**30  # bytes of address space that torch maps without using it
+ENVIRONMENT = {
+    "PATH": os.defpath,
+    "LANG": "C.UTF-8",
+    "PYTHONUNBUFFERED": "1",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TORCH_CPP_LOG_LEVEL": "FATAL",
+    "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
+}
+UNUSED_BYTES = 16 * 2**30  # of address space that torch maps without using it
+CLEANUP_SECONDS = 5  # of a core beyond the limit, for the process to end by itself
 
 
-def work(command, run, events, stack, output, error):
+def work(
+    command: list[str], run: Run, events: int, stack: int, output: int, error: int
+) -> NoReturn:
     """Run one worker's command; never returns. The last four are open file descriptors."""
     code = 1
     try:
-        settle(command, run, events, stack, output, error)
+        prepare_process(run, {0, 1, 2, events, stack}, output, error)
+        faulthandler.register(STACK_SIGNAL, file=stack, all_threads=True)
+        unload_kit_modules(run.folder, command[0])
+        gc.enable()
         file = os.fdopen(events, "w", encoding="ascii")
         Probe(file, str(run.folder), run.learning_rate, run.pause).install()
         code = run_script(command)
@@ -49,31 +71,31 @@ def work(command, run, events, stack, output, error):
     os._exit(code)
 
 
-def settle(command, run, events, stack, output, error):
-    """Standard streams, environment, limits, user and modules as a fresh process has them."""
+def prepare_process(run: Run, kept: set[int], output: int, error: int) -> None:
+    """Set streams, environment, limits, user and seeds as a new process has them.
+
+    `kept` are the descriptors that stay open; `output` and `error` become stdout and stderr.
+    """
     for number, descriptor in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, error)):
         os.dup2(descriptor, number)
-    withhold({0, 1, 2, events, stack})
+    replace_inherited_fds(kept)
     sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    faulthandler.register(STACK_SIGNAL, file=stack, all_threads=True)
     os.environ.clear()
     os.environ.update(ENVIRONMENT, HOME=str(run.folder), TMPDIR=str(run.folder), USER="student")
     os.chdir(run.folder)
-    become(run.user)
+    drop_privileges(run.user)
     limit(run.limits, run.user)
     torch.set_num_threads(1)
     random.seed()
     np.random.seed()  # a fork would share its parent's state
-    forget(run.folder, command[0])
-    gc.enable()
 
 
-def withhold(kept):
-    """Put /dev/null in place of every other open descriptor: the grader's pipes are among them.
+def replace_inherited_fds(kept: set[int]) -> None:
+    """Replace every other open descriptor by /dev/null: the grader's pipes are among them.
 
-    They are not closed: objects from before the fork will do that, whatever has the number by then.
+    They are not closed: objects from before the fork would close whatever reuses the number.
     """
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3, max(map(int, os.listdir("/dev/fd"))) + 1):
@@ -84,28 +106,28 @@ def withhold(kept):
     os.close(nothing)
 
 
-def limit(limits, user):
-    """Set what this process and its children may use."""
+def limit(limits: Limits, user: int | None) -> None:
+    """Limit this process and its children."""
     bounds = {
-        resource.RLIMIT_AS: BASE + limits.memory,
+        resource.RLIMIT_AS: UNUSED_BYTES + limits.memory,
         resource.RLIMIT_FSIZE: limits.file,
-        resource.RLIMIT_CPU: int(limits.seconds) + 5,
+        resource.RLIMIT_CPU: int(limits.seconds) + CLEANUP_SECONDS,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: 512,
     }
-    if user is not None:  # a user of its own: else all that this user runs would be counted
+    if user is not None:  # a separate user: otherwise all processes of this user would count
         bounds[resource.RLIMIT_NPROC] = limits.processes
     for which, most in bounds.items():
         hard = resource.getrlimit(which)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        with contextlib.suppress(ValueError, OSError):  # macOS knows not all of them
+        with contextlib.suppress(ValueError, OSError):  # macOS lacks some of them
             resource.setrlimit(which, (most, most))
 
 
-def forget(folder, script):
-    """Make the kit's own modules unknown: the submission's are found, or none."""
+def unload_kit_modules(folder: Path, script: str) -> None:
+    """Unload the kit's own modules, so that only the submission's can be imported."""
     for name in list(sys.modules):
-        if name.split(".")[0] in OURS:
+        if name.split(".")[0] in KIT_MODULES:
             del sys.modules[name]
     sys.meta_path[:] = [finder for finder in sys.meta_path if "__editable__" not in repr(finder)]
     libraries = [p for p in sys.path if p.endswith(("-packages", ".zip", "lib-dynload"))]
@@ -115,7 +137,7 @@ def forget(folder, script):
     sys.path_importer_cache.clear()
 
 
-def run_script(command):
+def run_script(command: list[str]) -> int:
     """Run the script as __main__; returns its exit code."""
     script = os.path.join(os.getcwd(), command[0])
     sys.argv = [script, *command[1:]]

@@ -8,7 +8,7 @@ from common.errors import UserError
 from grading import rubric
 from grading.checks import CHECKS
 from grading.checks.evidence import comparable
-from grading.checks.output import in_order, sources
+from grading.checks.numbers_in_text import in_order, sources
 from grading.checks.rows import batch, data, shuffle
 from grading.checks.values import explain_rates
 from grading.results import FAILED, PASSED
@@ -24,7 +24,7 @@ RANKS, BATCH, ROWS = 4, 4, 64
         ("loss 0.6931 then 0.512, and 1.25e-1", 3),
         ("0.69310\n0.51200\n0.125", 3),
         ("0.512 0.6931 0.125", 1),  # in another order
-        ("0.7 0.5 0.1", 0),  # too few digits to tell
+        ("0.7 0.5 0.1", 0),  # too few digits to decide
         ("v0.6931 step10.512", 0),  # parts of words
         ("0.6932 0.512 0.125", 0),
         ('{"loss": 0.693100, "step": 1}\n{"loss": 0.512}', 2),
@@ -53,11 +53,11 @@ def task_of(order, epochs=2, size=BATCH):
 
 
 def dealt(epoch, rank):
-    """Rows dealt out in turn, in an order of each epoch's own."""
+    """Rows dealt out in turn, in a different order every epoch."""
     return [(7 * row + 13 * epoch) % ROWS for row in range(rank, ROWS, RANKS)]
 
 
-def test_shares_dealt_out_anew_in_every_epoch_are_right():
+def test_shares_dealt_out_again_in_every_epoch_are_right():
     task = task_of(dealt)
     assert [check(task).status for check in (batch, data, shuffle)] == [PASSED] * 3
 
@@ -73,7 +73,7 @@ def test_shares_dealt_out_anew_in_every_epoch_are_right():
         (batch, dealt, 4 * BATCH, "batch_not_divided"),
     ],
 )
-def test_rows_read_wrongly_are_told(check, order, size, cause):
+def test_rows_read_wrongly_are_found(check, order, size, cause):
     outcome = check(task_of(order, size=size))
     assert (outcome.status, outcome.cause.name) == (FAILED, cause)
 
@@ -113,13 +113,13 @@ IDS = {check.id for check in rubric.load()}
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("checks: {}\npoints: {task1: {runs: 1}}", "is no rubric"),
+        ("checks: {}\npoints: {task1: {runs: 1}}", "is not a valid rubric"),
         ("checks: {walks: {title: t, needs: []}}\npoints: {task1: {walks: 1}}", "no check walks"),
         ("checks: {runs: {title: t, needs: []}}\npoints: {task1: {runs: -1}}", "-1 points"),
-        ("[", "is no rubric"),
+        ("[", "is not a valid rubric"),
     ],
 )
-def test_a_rubric_that_is_none_is_told(text, words, tmp_path):
+def test_an_invalid_rubric_is_reported(text, words, tmp_path):
     (tmp_path / "rubric.yaml").write_text(text)
     with pytest.raises(UserError, match=words):
         rubric.load(tmp_path / "rubric.yaml")
@@ -136,7 +136,7 @@ def test_a_log_line_behind_a_progress_bar_is_read_and_the_bar_is_not():
     rank = SimpleNamespace(
         out="", err="\r 20%|##  | 1/5 [00:00<00:00, loss=0.5121]INFO loss 0.6931\n"
     )
-    seen = SimpleNamespace(left="")
+    seen = SimpleNamespace(written="")
     task = SimpleNamespace(runs={"adamw": SimpleNamespace(ranks=[rank], seen=seen)})
     text = sources(task, "adamw")[1]
     assert in_order([0.6931], text) == 1

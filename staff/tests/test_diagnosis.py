@@ -87,9 +87,9 @@ MISTAKES = {
 def test_a_mistake_is_named(name):
     make, facts = MISTAKES[name]
     evidence = evidence_of(make, **facts)
-    apart = evidence.gradients(1e-4)
-    assert apart.step == (2 if name == "gradients_kept" else 1)
-    assert explain_gradients(evidence, apart).name == name
+    deviation = evidence.gradients(1e-4)
+    assert deviation.step == (2 if name == "gradients_kept" else 1)
+    assert explain_gradients(evidence, deviation).name == name
 
 
 def test_right_gradients_are_right():
@@ -105,21 +105,21 @@ def test_a_mistake_that_nobody_has_named_gets_no_name():
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        (["bias"], "the biases are not synchronised"),
-        (["classifier"], "the classifier's tensors are not synchronised"),
-        (["encoder.dense.weight"], "encoder.dense.weight is not synchronised"),
+        (["bias"], "the biases are not synchronized"),
+        (["classifier"], "the classifier's tensors are not synchronized"),
+        (["encoder.dense.weight"], "encoder.dense.weight is not synchronized"),
     ],
 )
-def test_tensors_are_told_in_words(parts, words):
+def test_tensors_are_described_in_words(parts, words):
     evidence = evidence_of(left_out(parts))
     assert words in explain_gradients(evidence, evidence.gradients(1e-4)).sentence
 
 
 def test_gradients_that_are_no_numbers_are_wrong():
     evidence = evidence_of(lambda g, *_: np.full_like(g[0], np.nan))
-    apart = evidence.gradients(1e-4)
-    assert (apart.step, apart.worst) == (1, np.inf)
-    explain_gradients(evidence, apart)
+    deviation = evidence.gradients(1e-4)
+    assert (deviation.step, deviation.worst) == (1, np.inf)
+    explain_gradients(evidence, deviation)
 
 
 def test_every_cause_points_to_a_section_of_the_handout():

@@ -13,7 +13,7 @@ from transformers import BertForSequenceClassification
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """The material's folder, and rows of its data: (token ids, segments, label)."""
+    """The inputs' folder, and rows of its data: (token ids, segments, label)."""
     folder = tmp_path_factory.mktemp("material")
     labels = inputs.build(folder)["short"]
     return folder, [(ids, (0,) * len(ids), label) for ids, label in labels.items()]
@@ -24,7 +24,7 @@ def test_four_ranks_train_as_one_process_on_all_their_rows(made, most):
     folder, rows = made
     steps = [[rows[at + 4 * r : at + 4 * r + 4] for r in range(4)] for at in (0, 16, 32)]
     batches = [[batch_of(of_rank) for of_rank in ranks] for ranks in steps]
-    told = reference.replay(folder / "model", batches, most, learning_rate=0.05)
+    found = reference.replay(folder / "model", batches, most, learning_rate=0.05)
 
     torch.set_num_threads(1)
     twin = BertForSequenceClassification.from_pretrained(folder / "model").train()
@@ -32,7 +32,7 @@ def test_four_ranks_train_as_one_process_on_all_their_rows(made, most):
     for step, ranks in enumerate(steps):
         whole = batch_of([row for of_rank in ranks for row in of_rank])
         loss = twin(**{name: torch.from_numpy(values) for name, values in whole.items()}).loss
-        assert loss.item() == pytest.approx(np.mean(told["loss"][step]), abs=1e-6)
+        assert loss.item() == pytest.approx(np.mean(found["loss"][step]), abs=1e-6)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(twin.parameters(), most)
@@ -40,8 +40,8 @@ def test_four_ranks_train_as_one_process_on_all_their_rows(made, most):
         gradients = np.stack([sketch(p.grad) for p in twin.parameters()])
         weights = np.stack([sketch(p) for p in twin.parameters()])
         scale = np.linalg.norm(gradients)
-        assert np.linalg.norm(gradients - told["clipped"][step]) < 1e-5 * scale
-        assert np.linalg.norm(weights - told["weights"][step]) < 1e-6 * np.linalg.norm(weights)
+        assert np.linalg.norm(gradients - found["clipped"][step]) < 1e-5 * scale
+        assert np.linalg.norm(weights - found["weights"][step]) < 1e-6 * np.linalg.norm(weights)
 
 
 def test_a_sketch_keeps_sums_and_distances():
@@ -50,8 +50,8 @@ def test_a_sketch_keeps_sums_and_distances():
     assert sketch(one).shape == (WIDTH,)
     assert np.allclose(sketch(2 * one - other), 2 * sketch(one) - sketch(other), atol=1e-4)
     near = one + 1e-3 * other
-    told = np.linalg.norm(sketch(near) - sketch(one))
-    assert told == pytest.approx((near - one).norm().item(), rel=0.7)
+    found = np.linalg.norm(sketch(near) - sketch(one))
+    assert found == pytest.approx((near - one).norm().item(), rel=0.7)
     assert sketch(torch.tensor(3.0)).any()
 
 

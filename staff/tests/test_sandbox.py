@@ -9,7 +9,7 @@ from grading.checks.exit_causes import explain_end
 from grading.checks.observation import Observation
 from grading.checks.reader import read_rank
 from grading.plan import Limits, Run
-from grading.sandbox.sandbox import run
+from grading.sandbox.sandbox import run_workers
 from tests.workers import ROOT
 
 import psutil
@@ -21,7 +21,7 @@ isolated = pytest.mark.skipif(
 
 
 def run_scripts(folder, *scripts, **limits):
-    """Run a script per rank in a submission's folder of their own; returns the Observation."""
+    """Run a script per rank in a separate submission folder; returns the Observation."""
     own = folder / "class" / "one"
     own.mkdir(parents=True)
     for rank, text in enumerate(scripts):
@@ -29,7 +29,7 @@ def run_scripts(folder, *scripts, **limits):
     commands = [[f"script{rank}.py"] for rank in range(len(scripts))]
     bounds = Limits(**{"seconds": 60.0, "idle": 30.0, "grace": 1.0, **limits})
     observed = folder / "observed"
-    ended = run(Run(own, commands, observed, hidden=(own.parent,), limits=bounds))
+    ended = run_workers(Run(own, commands, observed, hidden=(own.parent,), limits=bounds))
     return Observation([read_rank(observed, r) for r in range(len(scripts))], ended, own), bounds
 
 
@@ -107,12 +107,12 @@ while not os.path.exists("pid") or not open("pid").read():
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_ranks_that_wait_in_vain_are_ended_and_told(tmp_path):
+def test_ranks_that_wait_forever_are_killed_and_located(tmp_path):
     sleeper = "import time\n\ndef wait():\n    time.sleep(600)\n\nwait()\n"
     seen, limits = run_scripts(tmp_path, sleeper, "pass\n", idle=1.0)
     assert (seen.ended.reason, seen.ended.codes) == ("idle", [None, 0])
     got, where, cause = explain_end(seen, limits)
-    assert "1 s; all were killed" in got
+    assert got == "all ranks were idle for 1 s and were killed"
     assert "rank 0: script0.py:4 in wait" in where
     assert cause.name == "hang"
 

@@ -3,26 +3,26 @@
 from pathlib import Path
 
 from common.errors import UserError
-from grading.commands import commands_of
+from grading.commands import read_mapping
 from grading.grader import Submission
 from grading.results import PASSED
 from grading.sandbox.session import Session
 
 import pytest
 
-OURS = Path(__file__).parents[2]
+KIT = Path(__file__).parents[2]
 GRADED = pytest.StashKey[list]()
 
 
 def pytest_addoption(parser):
     """Whose submission, and how it is run."""
     group = parser.getgroup("grading")
-    group.addoption("--submission", default=str(OURS), help="its folder (default: the solution)")
+    group.addoption("--submission", default=str(KIT), help="its folder (default: the solution)")
     group.addoption("--mapping", default=None, help="a grading.yaml for its own argument names")
 
 
 def pytest_configure(config):
-    """Show the reason of every check that was not run, or could not be."""
+    """Show why a check was not run, or could not be made."""
     config.stash[GRADED] = []
     config.option.reportchars += "s"
 
@@ -30,15 +30,15 @@ def pytest_configure(config):
 @pytest.fixture(scope="session")
 def submission(request):
     """The submission being graded; a task runs when its first check asks for it."""
-    path = Path(request.config.getoption("--submission", str(OURS)))
+    path = Path(request.config.getoption("--submission", str(KIT)))
     if not path.is_dir():
         pytest.exit(f"--submission {path}: there is no such folder", returncode=2)
     try:
-        commands = commands_of(path, request.config.getoption("--mapping", None))
+        mapping = read_mapping(path, request.config.getoption("--mapping", None))
     except UserError as error:
         pytest.exit(str(error), returncode=2)
     with Session() as session:
-        yield Submission(path, commands, session)
+        yield Submission(path, mapping, session)
 
 
 @pytest.fixture

@@ -1,0 +1,36 @@
+"""One task of a submission, as its checks see it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from common.tasks import Task
+from grading import inputs
+from grading.checks.evidence import Evidence
+from grading.plan import Limits
+
+
+@dataclass
+class GradedTask:
+    """One task of a submission: how it is run, and its runs by setting.
+
+    `batch` is the number of examples of one worker for one update; `tolerances` is measure ->
+    grading.rubric.Allowed; `labels` is data set -> token ids -> label.
+    """
+
+    task: Task
+    workers: int
+    batch: int
+    tolerances: dict[str, Any]
+    labels: dict[str, dict[tuple, int]]
+    limits: Limits = field(default_factory=Limits)
+    runs: dict[str, Evidence] = field(default_factory=dict)
+    measured: dict[str, float] = field(default_factory=dict)  # check -> largest deviation
+
+    def rows(self, setting: str, split: str = "train") -> int:
+        """How many rows a setting's training or dev set has."""
+        train, dev = inputs.ROWS[inputs.SETTINGS[setting].rows]
+        return dev if split == "dev" else train
+
+    def answers(self, setting: str) -> dict[tuple, int]:
+        """Token ids -> label, of a setting's rows."""
+        return self.labels[inputs.SETTINGS[setting].rows]

@@ -1,0 +1,142 @@
+"""Runs a submission's tasks in every setting that their checks look at, beside the reference."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from cluster.ports import free_port
+from common.tasks import Task
+from grading import inputs
+from grading.checks.evidence import Evidence, comparable, rows_read
+from grading.checks.graded_task import GradedTask
+from grading.checks.observation import Observation
+from grading.checks.reader import read_output, read_rank
+from grading.commands import command_of, placeholders
+from grading.plan import Run
+from grading.reference import REFERENCE, has_reference
+from grading.sandbox.remote import in_process
+from grading.sandbox.sandbox import run_workers
+from grading.sandbox.session import Session
+
+SYSTEM = ("", "usr", "etc", "opt", "var", "lib", "bin", "home", "root")
+IGNORED = shutil.ignore_patterns(".git", ".venv", "__pycache__", "runs", "*.safetensors", "*.bin")
+OLD_OPTIMIZERS = ("transformers.", "pytorch_transformers.")
+
+
+class Runner:
+    """Runs the tasks of the submission in the folder `path`.
+
+    `isolation` is how many workers the last run had, and how they were isolated; `sync_ratio` is
+    task -> seconds of its synchronization over those of one flat all_reduce of the same bytes.
+    """
+
+    def __init__(self, path: Path, mapping: dict[str, dict], session: Session):
+        self.path = path
+        self.mapping = mapping
+        self.session = session
+        self.isolation = ""
+        self.sync_ratio = {}
+
+    def run_task(self, task: Task, settings: list[str], tolerances: dict) -> GradedTask:
+        """Run a task in the settings, until one fails."""
+        workers = self.session.workers if task.distributed else 1
+        batch = inputs.TOTAL_BATCH // workers
+        graded = GradedTask(task, workers, batch, tolerances, self.session.labels)
+        for name in settings:
+            evidence = self.run_setting(graded, inputs.SETTINGS[name])
+            graded.runs[name] = evidence
+            if evidence.seen.ended.reason or any(evidence.seen.ended.codes):
+                break
+        self.time_synchronization(graded)
+        return graded
+
+    def time_synchronization(self, graded: GradedTask):
+        """Note the ratio of a task that synchronizes by hand, in its first run."""
+        evidence = next(iter(graded.runs.values()))
+        if graded.task.by_hand and evidence.seen.steps > 2:
+            waited = median(step.waited for step in evidence.ranks[0].steps[1:])
+            flat = self.session.flat_all_reduce(sum(evidence.ranks[0].sizes))
+            self.sync_ratio[graded.task.name] = round(waited / flat, 3)
+
+    def run_setting(self, graded: GradedTask, setting: inputs.Setting) -> Evidence:
+        """Run one task in one setting."""
+        with tempfile.TemporaryDirectory(dir=self.session.folder, prefix="run-") as top:
+            folder, observed = Path(top) / "submission", Path(top) / "observed"
+            Path(top).chmod(0o711)
+            shutil.copytree(self.path, folder, ignore=IGNORED, symlinks=True)
+            ended = run_workers(
+                Run(
+                    folder,
+                    self.commands(graded, setting, folder),
+                    observed,
+                    readable=(self.session.inputs,),
+                    hidden=neighbors(self.path),
+                    limits=graded.limits,
+                    learning_rate=setting.learning_rate,
+                    pause=setting.pause,
+                )
+            )
+            ranks = [read_rank(observed, rank) for rank in range(graded.workers)]
+            seen = Observation(ranks, ended, folder, read_output(folder / "output"))
+        self.isolation = f"{len(ranks)} workers; {ended.isolation}"
+        why = why_no_reference(seen)
+        if why:
+            return Evidence(setting, seen, why=why)
+        try:
+            return Evidence(setting, seen, self.reference(setting, seen))
+        except ValueError as error:
+            return Evidence(setting, seen, why=str(error))
+
+    def commands(self, graded: GradedTask, setting: inputs.Setting, folder: Path):
+        """The command of every worker."""
+        own = self.mapping.get(graded.task.name, {})
+        shared = placeholders(setting, self.session.inputs, folder)
+        shared |= {
+            "batch": graded.batch,
+            "master_port": free_port(),
+            "world_size": graded.workers,
+        }
+        return [
+            command_of(own, graded.task, shared | {"rank": rank}, folder)
+            for rank in range(graded.workers)
+        ]
+
+    def reference(self, setting: inputs.Setting, seen: Observation) -> dict:
+        """What one process computes from the rows that were read; see staff.reference.
+
+        Raises ValueError for rows that are not in the data.
+        """
+        steps, first = comparable(seen), seen.ranks[0].steps
+        return in_process(
+            REFERENCE,
+            "replay",
+            self.session.inputs / "model",
+            rows_read(seen, steps, self.session.labels[setting.rows]),
+            setting.max_grad_norm,
+            setting.learning_rate,
+            [step.rate for step in first[:steps]],
+            first[0].optimizer.startswith(OLD_OPTIMIZERS),
+        )
+
+
+def why_no_reference(seen: Observation) -> str:
+    """Why a run cannot be compared with the reference; "" if it can."""
+    if not has_reference():
+        return "the reference is not part of the students' handout; graders have it"
+    steps, ranks = comparable(seen), seen.ranks
+    if not seen.steps:
+        return "no update by an optimizer of torch.optim was seen on every rank"
+    if not steps:
+        return "the ranks read different numbers of rows from the first step on"
+    if any(not rank.steps[step].rows for rank in ranks for step in range(steps)):
+        return "the model is not called with input_ids, so its rows could not be seen"
+    if any(rank.broken for rank in ranks):
+        return "the probe's record of the run is damaged"
+    return ""
+
+
+def neighbors(path: Path) -> tuple[Path, ...]:
+    """The folder that holds the other submissions, unless it is one of the system's."""
+    parent = path.resolve().parent
+    return () if len(parent.parts) <= 2 and parent.name in SYSTEM else (parent,)
