@@ -57,4 +57,5 @@ def unfinished(error):
     frame = traceback.extract_tb(error.__traceback__)[-1]
     folder, file = os.path.split(frame.filename)
     place = f"{os.path.basename(folder)}/{file}:{frame.lineno}"
-    return f"{place}: {error} (write it there, in place of the `raise`)"
+    there = "" if "; write it in " in str(error) else " (write it there, in place of the `raise`)"
+    return f"{place}: {error}{there}"

@@ -21,8 +21,8 @@ from common.errors import UserError
 from grading.hand_in.archive import MARKS, TASKS, is_whole, submission_root, unpack
 from grading.hand_in.files import walk
 from grading.hand_in.safe_text import line, visible
+from grading.hand_in.todos import find_todos
 
-CHECKING = ("grading.grader", "staff.reference")  # modules without which nothing can be checked
 LONGEST = 12  # lines of what is left out
 
 
@@ -70,7 +70,7 @@ def write_zip(folder, files, out, top=""):
 
 def rehearse(archive, grade=None):
     """Unpack an archive in a clean folder and grade it there; returns whether all is well."""
-    if grade is None and all(map(importlib.util.find_spec, CHECKING)):
+    if grade is None and importlib.util.find_spec("staff"):
         from grading.grader import grade
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as clean:
         root = submission_root(unpack(archive, Path(clean) / "submission"))
@@ -116,16 +116,7 @@ def problems_of(script):
         return [f":{error.lineno}: this is no Python: {line(error.msg)}"]
     except (ValueError, RecursionError, MemoryError) as error:
         return [f": this is no Python: {line(error)}"]
-    raised = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise)]
-    return [
-        f":{call.lineno}: {line(call.args[0].value)}"
-        for call in raised
-        if isinstance(call, ast.Call)
-        and ast.unparse(call.func) == "NotImplementedError"
-        and call.args
-        and isinstance(call.args[0], ast.Constant)
-        and str(call.args[0].value).startswith("TODO(")
-    ]
+    return [f":{todo.line}: {line(todo.text)}" for todo in find_todos(tree)]
 
 
 def show(folder, files, left_out):

@@ -97,7 +97,7 @@ def prose_pieces(text, first):
             yield number, bare(span), True
 
 
-def loose_ends(files):
+def dangling_references(files):
     """What in these files, path -> bytes, leads to something that is not among them: sentences."""
     found, rooms = [], {path.split("/")[0] for path in files if "/" in path} | {"grading"}
     for path, data in files.items():

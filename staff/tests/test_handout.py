@@ -10,8 +10,12 @@ from pathlib import Path
 
 from cluster.launch import launch
 from common.errors import UserError
+from common.tasks import TASKS
+from grading.hand_in.carry import carry
+from grading.hand_in.todos import find_todos
 from staff.handout import build, leaks, manifest
-from staff.handout.regions import TASKS, cut, find_regions, paste
+from staff.handout.folder import write_folder
+from staff.handout.regions import cut, find_regions, paste
 from tests.workers import FLAGS, sample
 
 import pytest
@@ -56,7 +60,7 @@ def files():
 @pytest.fixture
 def folder(files, tmp_path):
     """A handout as students have it, with spaces in its name."""
-    build.write_folder(files, tmp_path / "a hand out")
+    write_folder(files, tmp_path / "a hand out")
     return tmp_path / "a hand out"
 
 
@@ -112,10 +116,13 @@ def test_a_wrong_marker_is_told_with_file_and_line(source, line, reason):
 
 def test_what_students_write_covers_the_course(files):
     todos = {}
-    for path in files:
-        for region in build.regions_of(ROOT, path):
+    regions = build.regions_of(ROOT)
+    for path, found in regions.items():
+        for region in found:
             todos.setdefault(region.task, []).append((path, region.text))
     assert set(todos) == set(TASKS)
+    once = [(one.task, one.hint) for found in regions.values() for one in found if not one.source]
+    assert len(once) == len(set(once)) <= 14
     for task, path, code in [
         ("task1", "common/models/bert.py", "AutoModelForSequenceClassification.from_pretrained("),
         ("task1", "common/workers/world.py", "dist.init_process_group("),
@@ -137,24 +144,34 @@ def test_what_students_write_covers_the_course(files):
 
 def test_with_the_solution_the_handouts_sources_are_this_repositorys(folder):
     filled = [path for task in TASKS for path in build.fill(folder, ROOT, [task])]
-    assert {path.split("/")[0] for path in filled} == {"common", *TASKS}
+    carried, missed = carry(folder)
+    assert carried
+    assert not missed
+    assert {path.split("/")[0] for path in [*filled, *carried]} == {"common", *TASKS}
     for room in ("common", *TASKS):
-        for path in (ROOT / room).glob("*.py"):
-            assert (folder / room / path.name).read_bytes() == path.read_bytes(), path
-    assert not [path for path in filled if b"TODO(" in (folder / path).read_bytes()]
+        for path in (ROOT / room).rglob("*.py"):
+            assert (folder / path.relative_to(ROOT)).read_bytes() == path.read_bytes(), path
+    for room in ("common", *TASKS):
+        for path in (folder / room).rglob("*.py"):
+            assert not find_todos(ast.parse(path.read_text())), path
 
 
 def test_the_same_sources_give_the_same_bytes_with_git_and_without(files, tmp_path):
     copy = tmp_path / "a copy"
-    for path in [*manifest.tracked(ROOT), *manifest.MOVED]:
+    for path in manifest.tracked(ROOT):
         (copy / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / path, copy / path)
-    for junk in ("common/__pycache__/x.pyc", "sample_data/RTE/cached_train", "runs/a.md", "x.py"):
+    for junk in ("common/__pycache__/x.pyc", "sample_data/RTE/cached_train", "runs/a.md"):
         (copy / junk).parent.mkdir(parents=True, exist_ok=True)
         (copy / junk).write_bytes(b"\xff")
     assert build.handout(copy) == files
+    git = ["git", "-C", str(copy)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    (copy / "untracked.py").write_bytes(b"\xff")
+    assert build.handout(copy) == files
     for name in ("1.zip", "2.zip"):
-        build.write_zip(dict(sorted(files.items(), reverse=name == "1.zip")), tmp_path / name)
+        build.write_archive(dict(sorted(files.items(), reverse=name == "1.zip")), tmp_path / name)
         os.utime(copy / "README.md", (0, 0))
     assert (tmp_path / "1.zip").read_bytes() == (tmp_path / "2.zip").read_bytes()
     with zipfile.ZipFile(tmp_path / "1.zip") as archive:
@@ -171,12 +188,15 @@ def test_reference_checks_answers_and_mutants_stay_out(files):
         "staff/tests/test_twin.py",
         ".ci/run",
     ):
-        assert not manifest.rule_for(secret)[1]
+        assert (ROOT / secret).is_file()
+        assert manifest.why_out(secret)
         assert secret not in files
-    for pattern in ("grading/anything.py", "staff/gallery/x.py", "shared/x", "new.py"):
-        assert not manifest.rule_for(pattern)[1]
-    assert not [path for path in files if path.startswith("report/example/")]
-    assert all(why or "/" not in pattern for pattern, _, why in manifest.RULES)
+    for secret in ("staff/new.py", "staff/gallery/x/y.txt", "task5/lesson.diff"):
+        assert manifest.why_out(secret)
+    assert not [path for path in files if path.startswith(("report/example/", "staff/"))]
+    assert all(manifest.OUT.values())
+    kept = {path for path in manifest.tracked(ROOT) if not manifest.why_out(path)}
+    assert set(files) == {*kept, "TODO.md", "conftest.py"}
     for path in files:
         if path.endswith(".py"):
             ast.parse(files[path])
@@ -186,21 +206,20 @@ LEAKS = {
     "README.md": "1. `loss.backward()`: the gradient",
     "task1/README.md": "    optimizer.step()   # and so on",
     "task3/README.md": "say `x` or model = DistributedDataParallel( model, static_graph = True )",
-    "task2a/README.md": "dist.gather(bucket,\n  copies, dst=0)",
+    "task2a/README.md": "dist.gather(part,\n  copies, dst=0)",
     "common/errors.py": "if x:\n    optimizer . step()",
     "common/units.py": "x = 'write: model = DistributedDataParallel(model, static_graph=True)'",
-    "common/workers/heartbeat.py": "# bucket /= world.size\nx = 1",
+    "common/workers/heartbeat.py": "# gradients /= world.size\nx = 1",
     "cluster/launch.py": "ring = 2*(size-1)/size*tensor_bytes",
-    "LICENSE": "dist.all_reduce(\n    bucket,\n    op=dist.ReduceOp.SUM,\n)",
+    "LICENSE": "dist.all_reduce(\n    gradients,\n    op=dist.ReduceOp.SUM,\n)",
 }
 
 
 @pytest.fixture(scope="module")
-def solution(files):
+def solution():
     found = {}
-    for path in files:
-        if build.regions_of(ROOT, path):
-            found |= leaks.solution_statements((ROOT / path).read_text(), path)
+    for path in build.regions_of(ROOT):
+        found |= leaks.solution_statements((ROOT / path).read_text(), path)
     return found
 
 
@@ -215,9 +234,8 @@ def test_the_solution_is_found_wherever_it_stands(files, solution, path):
         assert int(leak.split(":")[1]) > files[path].count(b"\n")
 
 
-def test_each_region_left_in_would_be_found(files, solution):
-    for path in files:
-        regions = build.regions_of(ROOT, path)
+def test_each_region_left_in_would_be_found(solution):
+    for path, regions in build.regions_of(ROOT).items():
         for n in range(len(regions)):
             text = cut((ROOT / path).read_text(), regions[:n] + regions[n + 1 :])
             assert leaks.find_leaks({path: text.encode()}, solution), (path, regions[n].hint)
@@ -231,22 +249,18 @@ def test_what_nobody_can_read_and_what_leads_nowhere_is_found(solution):
         "LICENSE": b"",
         "common/__init__.py": b"import common.gone\nimport json\nfrom grading.oracle import x\n",
     }
-    assert [line.split(" leads")[0].split(", which")[0] for line in leaks.loose_ends(odd)] == [
+    assert [
+        line.split(" leads")[0].split(", which")[0] for line in leaks.dangling_references(odd)
+    ] == [
         "README.md: its link to CHANGELOG.md",
         "common/__init__.py:1: imports common/gone.py",
         "common/__init__.py:3: imports grading/oracle/x.py",
     ]
 
 
-def test_an_edit_that_fits_no_more_is_told(monkeypatch):
-    monkeypatch.setattr(build, "EDITS", [("README.md", "no such text", "")])
-    with pytest.raises(UserError, match="0 places, and not one"):
-        build.handout(ROOT)
-
-
 def test_a_leak_leaves_nothing_written(monkeypatch, tmp_path):
-    edit = ("README.md", r"\A", "    optimizer.step()\n")
-    monkeypatch.setattr(build, "EDITS", [*manifest.EDITS, edit])
+    table = build.with_table
+    monkeypatch.setattr(build, "with_table", lambda text: f"    optimizer.step()\n{table(text)}")
     with pytest.raises(UserError, match=r"README.md:1: has `optimizer.step\(\)`"):
         build.main([str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()
@@ -255,27 +269,27 @@ def test_a_leak_leaves_nothing_written(monkeypatch, tmp_path):
 def test_a_handout_takes_the_place_of_nothing_but_an_unedited_one(folder, files):
     (folder / "runs").mkdir()
     fewer = {path: data for path, data in files.items() if path != "TODO.md"}
-    build.write_folder(fewer, folder)
+    write_folder(fewer, folder)
     assert not (folder / "TODO.md").exists()
     assert (folder / "runs").is_dir()
     (folder / "task1" / "run_glue.py").write_text("my work\n")
     with pytest.raises(UserError, match=r"task1/run_glue.py is not as it was handed out"):
-        build.write_folder(files, folder)
+        write_folder(files, folder)
     assert (folder / "task1" / "run_glue.py").read_text() == "my work\n"
-    build.write_folder(files, folder, force=True)
+    write_folder(files, folder, force=True)
     assert (folder / "task1" / "run_glue.py").read_bytes() == files["task1/run_glue.py"]
 
 
 def test_other_folders_are_refused(files, monkeypatch, tmp_path):
     (tmp_path / "mine").write_text("")
-    with pytest.raises(UserError, match="is not empty, and no handout"):
-        build.write_folder(files, tmp_path)
+    with pytest.raises(UserError, match="is not empty and not a handout"):
+        write_folder(files, tmp_path)
     with pytest.raises(UserError, match="is a file"):
-        build.write_folder(files, tmp_path / "mine")
+        write_folder(files, tmp_path / "mine")
     monkeypatch.setattr(build, "KIT", tmp_path / "kit")
     for inside in (build.KIT, build.KIT / "runs" / "handout"):
         with pytest.raises(UserError, match="is within this repository"):
-            build.write_folder(files, inside, force=True)
+            build.main([str(inside), "--force"])
     assert sorted(tmp_path.iterdir()) == [tmp_path / "mine"]
 
 
@@ -288,6 +302,7 @@ def test_the_handouts_lint_is_clean(folder):
 
 def test_an_unfinished_task_ends_with_one_sentence_on_every_rank(folder):
     build.fill(folder, ROOT, [task for task in TASKS if task != "task2b"])
+    carry(folder)
     result = start(folder, "task2b", 2)
     assert result.code == 1
     for worker in result.workers:
@@ -296,6 +311,16 @@ def test_an_unfinished_task_ends_with_one_sentence_on_every_rank(folder):
         assert todo.startswith("TODO(task2b): each bucket: all_reduce, then divide (write it there")
         path, number = place.split(":")
         assert "raise NotImpl" in (folder / path).read_text().splitlines()[int(number) - 1]
+
+
+def test_what_was_written_elsewhere_is_carried_from_there(folder):
+    build.fill(folder, ROOT)
+    result = start(folder, "task3", 2)
+    assert result.code == 1
+    for worker in result.workers:
+        (line,) = said(worker)
+        assert ": TODO(task1): " in line
+        assert line.endswith("; write it in task1/run_glue.py, then run: python -m grading carry")
 
 
 def test_what_is_finished_runs_though_other_parts_are_not(folder):

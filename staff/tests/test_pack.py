@@ -16,7 +16,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = "def main():\n    return 1\n"
-NEEDED = ("__init__", "__main__", "archive", "junk", "members", "output", "pack")
 TODO = 'def f():\n    raise NotImplementedError(\n        "TODO(task2a): average them"\n    )\n'
 
 
@@ -43,15 +42,14 @@ def work(tmp_path):
 def handout(tmp_path):
     """The students' repository, as far as this command is concerned: no grader in it."""
     kit = tmp_path / "kit"
-    (kit / "grading").mkdir(parents=True)
-    shutil.copytree(ROOT / "common", kit / "common", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in NEEDED:
-        shutil.copy(ROOT / "grading" / f"{name}.py", kit / "grading")
+    for room in ("common", "grading"):
+        shutil.copytree(ROOT / room, kit / room, ignore=shutil.ignore_patterns("__pycache__"))
     return kit
 
 
 # `python -m grading` without this repository: an editable install would lend its modules.
-ALONE = """import runpy, sys
+ALONE = f"""import runpy, sys
+sys.path[:] = [path for path in sys.path if path != {str(ROOT)!r}]
 sys.meta_path[:] = [finder for finder in sys.meta_path if "__editable__" not in repr(finder)]
 runpy.run_module("grading", run_name="__main__", alter_sys=True)"""
 
