@@ -2,11 +2,18 @@
 
 import importlib
 import sys
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 from common.errors import UserError
 
 
-def run_command(room, commands, moved, argv):
+def run_command(
+    room: str,
+    commands: Mapping[str, tuple[str, str]],
+    moved: Mapping[str, str],
+    argv: Sequence[str],
+) -> int:
     """Run one of a room's commands; returns the exit code: 2 for a user error, 130 for Ctrl-C.
 
     `commands` is name -> (module with a main(argv), what it does); `moved` is name -> the command
@@ -32,3 +39,9 @@ def run_command(room, commands, moved, argv):
     except KeyboardInterrupt:
         print(f"{room} {name}: interrupted; what is finished is kept", file=sys.stderr)
         return 130
+
+
+def exit_moved(old: str, new: str) -> NoReturn:
+    """Say that a command has moved, and exit as after any user error."""
+    print(f"{old} has moved: use `{new}`", file=sys.stderr)
+    sys.exit(2)

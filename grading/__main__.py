@@ -11,7 +11,7 @@ COMMANDS = {  # name -> (module, what it does)
 MOVED = {name: f"python -m staff {name}" for name in ("grade", "gradescope", "handout")}
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     return run_command("grading", COMMANDS, MOVED, sys.argv[1:] if argv is None else argv)
 

@@ -10,10 +10,10 @@ COMMANDS = {  # name -> (module, what it does)
     "handout": ("staff.handout.build", "make the students' repository from this one"),
     "timings": ("staff.timing.timings", "compare the times of many runs"),
 }
-MOVED = {"pack": "python -m grading pack"}
+MOVED = {name: f"python -m grading {name}" for name in ("pack", "carry")}
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     return run_command("staff", COMMANDS, MOVED, sys.argv[1:] if argv is None else argv)
 

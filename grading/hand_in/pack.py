@@ -9,7 +9,6 @@ students' repository, it reads every script instead and lists the TODOs that are
 
 import argparse
 import ast
-import importlib.util
 import re
 import tempfile
 import time
@@ -22,6 +21,7 @@ from grading.hand_in.archive import MARKS, TASKS, is_whole, submission_root, unp
 from grading.hand_in.files import walk
 from grading.hand_in.safe_text import line, visible
 from grading.hand_in.todos import find_todos
+from grading.reference import has_reference
 
 LONGEST = 12  # lines of what is left out
 
@@ -70,7 +70,7 @@ def write_zip(folder, files, out, top=""):
 
 def rehearse(archive, grade=None):
     """Unpack an archive in a clean folder and grade it there; returns whether all is well."""
-    if grade is None and importlib.util.find_spec("staff"):
+    if grade is None and has_reference():
         from grading.grader import grade
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as clean:
         root = submission_root(unpack(archive, Path(clean) / "submission"))

@@ -136,8 +136,12 @@ def test_what_is_not_written_yet_is_named(folder):
 def test_the_imports_that_it_uses_are_carried(folder):
     write(folder, "task1")
     edit(folder, "task1/run_glue.py", "from torch", "import math, time as t\nimport os\nfrom torch")
-    edit(folder, "task1/run_glue.py", "optimizer.step()\n",
-         "optimizer.step()\n\n            if math.pi > t.time():\n                pass\n")  # fmt: skip
+    edit(
+        folder,
+        "task1/run_glue.py",
+        "optimizer.step()\n",
+        "optimizer.step()\n\n            if math.pi > t.time():\n                pass\n",
+    )
     carry.main([str(folder)])
     for path in list(SCRIPTS)[1:]:
         text = (folder / path).read_text()
@@ -191,5 +195,5 @@ def test_another_script_is_copied_by_hand(folder):
 
 
 def test_a_folder_without_scripts_is_refused(tmp_path):
-    with pytest.raises(UserError, match="holds no task1/run_glue.py"):
+    with pytest.raises(UserError, match=r"holds no task1/run_glue\.py"):
         carry.main([str(tmp_path)])

@@ -1,10 +1,10 @@
 """The handout under the grader: filled in it passes; what is blank fails just its own checks."""
 
+from common.tasks import TASKS
 from grading.grader import grade
 from grading.hand_in.carry import carry
 from grading.results import FAILED, NOT_RUN, PASSED
 from grading.sandbox.session import Session
-from common.tasks import TASKS
 from staff.handout.build import KIT, fill, handout
 from staff.handout.folder import write_folder
 
