@@ -1,53 +1,57 @@
-"""Grades a folder of submissions, several at once, and takes up where it was stopped.
+"""Grades a folder of submissions, several at once, and resumes where it was stopped.
 
     python -m staff grade FOLDER_OF_SUBMISSIONS --jobs 2 --out grades
 
-Each entry of the folder, a folder or an archive, is a submission. Leaves reports/NAME.json,
-grades.csv, grades.json and matrix.html, a page of its own. A submission that is unchanged since its
-report was written, as are the rubric and the kit, is not graded again.
+Each entry of the folder, a folder or an archive, is a submission. Writes reports/NAME.json,
+grades.csv, grades.json and matrix.html. A submission is graded again only if it, the rubric or the
+kit has changed since its report was written.
 """
 
 import argparse
 import contextlib
-import hashlib
 import signal
 import sys
 import time
 from collections import Counter, deque
-from importlib import metadata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import UserError
-from grading.hand_in.archive import TASKS, is_root, suffix_of
-from grading.hand_in.files import walk
-from grading.hand_in.safe_text import file_name, line, shown_name, visible, write_whole
+from common.tasks import TASKS
+from grading.hand_in.archive import is_root, suffix_of
+from grading.hand_in.safe_text import line, shown_name, visible
 from grading.results import Report
-from staff.classroom.jobs import Job, next_news, stop
+from staff.classroom.jobs import Job, next_messages, stop
+from staff.classroom.reports import ReportStore, content_digest, kit_digest
 from staff.classroom.tables import Row, summary_text, write_tables
 
 from tqdm import tqdm
 
-ROOT = Path(__file__).resolve().parents[2]
-KIT = (
-    "grading/**/*.*",
-    "common/**/*.*",
-    "staff/reference.py",
-    "task*/*.py",
-    "sample_data/RTE/*.tsv",
-)
-NO_ENTRIES = ("__MACOSX", "Thumbs.db")
+IGNORED = ("__MACOSX", "Thumbs.db")
 
 
-def entries(folder, out):
-    """The submissions in a folder, {name: path}; UserError if there are none."""
+@dataclass(frozen=True)
+class Options:
+    """How a class is graded; `seconds` are each submission's at most."""
+
+    jobs: int = 1
+    tasks: tuple[str, ...] | None = None
+    mapping: Path | None = None
+    again: bool = False
+    seconds: float = 1800.0
+
+
+def entries(folder: Path, out: Path) -> dict[str, Path]:
+    """The submissions in a folder, name -> path; UserError if there are none."""
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder: give the one that holds the submissions")
+        raise UserError(f"{folder} is not a folder; give the folder that holds the submissions")
     if is_root(folder):
-        raise UserError(f"{folder} is a submission: give the folder that holds the submissions")
+        raise UserError(f"{folder} is a submission; give the folder that holds the submissions")
     paths = [
         path
         for path in sorted(folder.iterdir())
-        if path.name not in NO_ENTRIES
+        if path.name not in IGNORED
         and not path.name.startswith(".")
         and path.resolve() != out.resolve()
     ]
@@ -58,174 +62,115 @@ def entries(folder, out):
     return {short[path] if times[short[path]] == 1 else path.name: path for path in paths}
 
 
-def digest(files):
-    """sha256 over (name, path) pairs: names and bytes, as hexadecimal text."""
-    total = hashlib.sha256()
-    for name, path in files:
-        found = hashlib.sha256()
-        with path.open("rb") as file:
-            while chunk := file.read(2**20):
-                found.update(chunk)
-        total.update(f"{len(name.encode('utf-8', 'surrogateescape'))} ".encode())
-        total.update(name.encode("utf-8", "surrogateescape") + found.digest())
-    return total.hexdigest()
+def grade_class(folder: Path, out: Path, options: Options) -> list[Row]:
+    """Grade the submissions in a folder and write their tables; returns the rows.
 
-
-def content_digest(path):
-    """The digest of what is graded of a submission."""
-    if not path.is_dir():
-        return digest([("", path)])
-    packed = [each for each in sorted(path.iterdir()) if suffix_of(each) and each.is_file()]
-    inner = [(str(each), path / each) for each in walk(path)[0]]
-    return digest(inner + [(each.name, each) for each in packed])
-
-
-def kit_digest(tasks, mapping):
-    """The digest of all else that a report depends on: the kit, the rubric, torch, the options."""
-    files = [
-        (str(path.relative_to(ROOT)), path) for each in KIT for path in sorted(ROOT.glob(each))
-    ]
-    files = [(name, path) for name, path in files if path.is_file() and path.suffix != ".pyc"]
-    options = f"{metadata.version('torch')} {sys.version} {sorted(tasks or [])}"
-    return f"{digest(files + ([('mapping', mapping)] if mapping else []))} {options}"
-
-
-class Shelf:
-    """The reports of a class; a report's stamp says what it was made from."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def take(self, name, stamp):
-        """The report of a submission, if it was made from just this."""
-        try:
-            text = self.path(name).read_text(encoding="utf-8")
-            made = self.path(name).with_suffix(".stamp").read_text(encoding="utf-8")
-            return Report.from_json(text) if made == self.stamped(stamp, text) else None
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
-    def put(self, name, stamp, report):
-        """Keep a report; the stamp comes last, so that it is never a broken report's."""
-        text = report.to_json()
-        write_whole(self.path(name), text)
-        write_whole(self.path(name).with_suffix(".stamp"), self.stamped(stamp, text))
-
-    def path(self, name):
-        return self.folder / f"{file_name(name)}.json"
-
-    @staticmethod
-    def stamped(stamp, text):
-        return f"{stamp}\n{hashlib.sha256(text.encode()).hexdigest()}\n"
-
-
-def grade_class(
-    folder, out, jobs=1, tasks=None, mapping=None, again=False, grade=None, seconds=1800.0
-):
-    """Grade the submissions in a folder, write what `write_tables` writes; returns the rows.
-
-    `seconds` are each submission's at most. Ctrl-C ends what is running and keeps the reports of
-    what is finished.
+    Ctrl-C stops what is running and keeps the reports of what is finished.
     """
-    found, shelf, kit = entries(folder, out), Shelf(out / "reports"), kit_digest(tasks, mapping)
+    found, store = entries(folder, out), ReportStore(out / "reports")
+    kit = kit_digest(options.tasks, options.mapping)
     rows, stamps = {}, {}
     for name, path in found.items():
         try:
             stamps[name] = f"{content_digest(path)} {kit}"
         except OSError as error:
-            rows[name] = Row(shown(name), error=f"it cannot be read: {error.strerror}")
-        if report := None if again or name in rows else shelf.take(name, stamps[name]):
+            rows[name] = Row(shown(name), error=f"cannot read it: {error.strerror}")
+            continue
+        if not options.again and (report := store.get(name, stamps[name])):
             rows[name] = Row(shown(name), report)
     if rows:
-        print(f"{len(rows)} of {len(found)} are graded already: --again grades them anew")
+        print(f"{len(rows)} of {len(found)} already graded (--again regrades them)")
     waiting = {name: path for name, path in found.items() if name not in rows}
-    found_now = graded(waiting, jobs, tasks, mapping, grade, seconds)
+    finished = grade_all(waiting, options)
     with (
-        contextlib.closing(found_now),  # ends what is running
+        contextlib.closing(finished),  # stops what is running
         tqdm(total=len(found), initial=len(rows), unit="submission", file=sys.stderr) as bar,
     ):
-        for name, report, error in found_now:
+        for name, report, error in finished:
             if report:
                 report.submission = shown(name)
-                shelf.put(name, stamps[name], report)
+                store.save(name, stamps[name], report)
             rows[name] = Row(shown(name), report, error)
             bar.update()
-            bar.write(rows[name].told)
+            bar.write(rows[name].text)
     ordered = [rows[name] for name in found]
     for path in write_tables(out, ordered):
-        print(f"written: {path}")
+        print(f"wrote {path}")
     return ordered
 
 
-def graded(waiting, most, tasks, mapping, grade, seconds):
-    """Grade submissions, so many at once; yields (name, report, "") or (name, None, why not)."""
-    waiting, running = deque(waiting.items()), {}
+def grade_all(
+    submissions: Mapping[str, Path], options: Options
+) -> Iterator[tuple[str, Report | None, str]]:
+    """Grade submissions, several at once; yields (name, report, "") or (name, None, why not)."""
+    waiting, running = deque(submissions.items()), {}
     try:
         while waiting or running:
-            while waiting and len(running) < most:
+            while waiting and len(running) < options.jobs:
                 name, path = waiting.popleft()
-                running[Job(path, tasks, mapping, grade, seconds)] = name
-            for job, (kind, told) in next_news(list(running)):
-                if kind != "result":
-                    if kind == "failed":
-                        tqdm.write(f"{line(running[job])}: {visible(told)}", file=sys.stderr)
-                    stop([job])
-                    yield running.pop(job), *outcome(kind, told)
+                job = Job(path, options.tasks, options.mapping, options.seconds)
+                running[job] = name
+            for job, (kind, content) in next_messages(list(running)):
+                if kind == "result":
+                    continue
+                if kind == "failed":
+                    tqdm.write(f"{line(running[job])}: {visible(content)}", file=sys.stderr)
+                stop([job])
+                yield running.pop(job), *outcome(kind, content)
     finally:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C cuts nothing short
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignore further Ctrl-C
         stop(running)
         signal.signal(signal.SIGINT, before)
 
 
-def outcome(kind, told):
-    """(report, "") or (None, why there is none) from what a job told at its end."""
+def outcome(kind: str, content: str) -> tuple[Report | None, str]:
+    """(report, "") or (None, why there is none) from a job's last message."""
     if kind == "report":
-        return Report.from_json(told), ""
+        return Report.from_json(content), ""
     if kind in ("refused", "late"):
-        return None, told
-    return None, f"the grader failed: {told.strip().splitlines()[-1]}"
+        return None, content
+    return None, f"the grader failed: {content.strip().splitlines()[-1]}"
 
 
-def shown(name):
+def shown(name: str) -> str:
     """A submission's name as text."""
     return shown_name(Path(name))
 
 
-def parse(argv):
-    """The command line's options; UserError for those that cannot be meant."""
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
+    """The command line's options; UserError for those that are not valid."""
     parser = argparse.ArgumentParser(
         prog="python -m staff grade", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of submissions")
-    parser.add_argument("--jobs", type=int, default=1, help="submissions at once (default: 1)")
-    parser.add_argument("--out", type=Path, default=Path("grades"), help="folder (default: grades)")
-    parser.add_argument("--tasks", help="only these, such as task2a,task2b")
-    parser.add_argument("--mapping", type=Path, help="grading.yaml for those that bring none")
-    parser.add_argument("--minutes", type=float, default=30, help="for each at most (default: 30)")
-    parser.add_argument("--again", action="store_true", help="grade what is graded already, too")
+    add = parser.add_argument
+    add("folder", type=Path, metavar="FOLDER", help="the folder of submissions")
+    add("--jobs", type=int, default=1, help="submissions graded at once (default: 1)")
+    add("--out", type=Path, default=Path("grades"), help="output folder (default: grades)")
+    add("--tasks", help="grade only these, such as task2a,task2b")
+    add("--mapping", type=Path, help="grading.yaml for submissions without one")
+    add("--minutes", type=float, default=30, help="limit for each submission (default: 30)")
+    add("--again", action="store_true", help="also grade what is already graded")
     args = parser.parse_args(argv)
     if args.jobs < 1:
         raise UserError(f"--jobs {args.jobs}: give 1 or more")
     if not args.minutes > 0:
         raise UserError(f"--minutes {args.minutes:g}: give more than 0")
-    args.tasks = args.tasks.split(",") if args.tasks else None
-    if wrong := set(args.tasks or []) - set(TASKS):
-        raise UserError(f"--tasks {','.join(sorted(wrong))}: there are {','.join(TASKS)}")
+    args.tasks = tuple(args.tasks.split(",")) if args.tasks else None
+    if wrong := set(args.tasks or ()) - set(TASKS):
+        raise UserError(f"--tasks {','.join(sorted(wrong))}: choose from {','.join(TASKS)}")
     if args.mapping and not args.mapping.is_file():
         raise UserError(f"--mapping {args.mapping}: there is no such file")
     return args
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
     """Grade a class; returns the exit code: 1 if a submission could not be graded."""
-    args, began = parse(argv), time.monotonic()
+    args, began = parse_arguments(argv), time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     args.out.mkdir(parents=True, exist_ok=True)
     mapping = args.mapping.resolve() if args.mapping else None
-    rows = grade_class(
-        args.folder, args.out, args.jobs, args.tasks, mapping, args.again, seconds=60 * args.minutes
-    )
+    options = Options(args.jobs, args.tasks, mapping, args.again, 60 * args.minutes)
+    rows = grade_class(args.folder, args.out, options)
     print(summary_text(rows))
-    print(f"it took {(time.monotonic() - began) / 60:.1f} minutes")
+    print(f"grading took {(time.monotonic() - began) / 60:.1f} minutes")
     return 1 if any(row.error for row in rows) else 0

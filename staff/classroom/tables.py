@@ -1,22 +1,28 @@
-"""What grading a class leaves: grades.csv, grades.json, matrix.html, and a summary."""
+"""The tables of a graded class: grades.csv, grades.json, matrix.html, and a summary."""
 
 import csv
 import io
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from grading.hand_in.safe_text import for_csv, for_html, line, write_whole
-from grading.results import FAILED, NOT_RUN, PASSED, UNKNOWN, Report
+from common.files import write_whole
+from grading.hand_in.safe_text import for_csv, for_html, line
+from grading.results import FAILED, NOT_RUN, PASSED, UNKNOWN, Report, Result
 
 TEMPLATE = Path(__file__).with_name("class_page.html")
 UNGRADED = "could not be graded"
 # Status -> what a cell shows, and its class in the page.
-SIGNS = {PASSED: ("✓", "passed"), FAILED: ("✗", "failed"), NOT_RUN: ("\u2013", "other"),
-         UNKNOWN: ("?", "other")}  # fmt: skip
+SIGNS = {
+    PASSED: ("✓", "passed"),
+    FAILED: ("✗", "failed"),
+    NOT_RUN: ("\u2013", "other"),
+    UNKNOWN: ("?", "other"),
+}
 
 
 @dataclass(frozen=True)
@@ -28,13 +34,13 @@ class Row:
     error: str = ""
 
     @property
-    def results(self):
+    def results(self) -> dict[str, Result]:
         """Its results by check."""
         return {result.check: result for result in self.report.results} if self.report else {}
 
     @property
-    def told(self):
-        """It in one line."""
+    def text(self) -> str:
+        """Its result in one line."""
         if not self.report:
             return f"{line(self.name)}: {UNGRADED}: {line(self.error, 400)}"
         failed = [result.check for result in self.results.values() if result.status == FAILED]
@@ -43,12 +49,12 @@ class Row:
         return f"{line(self.name)}: {points}{what} ({self.report.seconds:.0f} s)"
 
 
-def checks_of(rows):
-    """check -> title, in the reports' order."""
+def checks_of(rows: Sequence[Row]) -> dict[str, str]:
+    """Check -> title, in the reports' order."""
     return {check: each.title for row in rows for check, each in row.results.items()}
 
 
-def write_tables(out, rows):
+def write_tables(out: Path, rows: Sequence[Row]) -> list[Path]:
     """Write the three files, each whole or not at all; returns their paths."""
     texts = {
         "grades.csv": as_csv(rows),
@@ -60,8 +66,8 @@ def write_tables(out, rows):
     return [out / name for name in texts]
 
 
-def as_csv(rows):
-    """A line per submission, a column per check."""
+def as_csv(rows: Sequence[Row]) -> str:
+    """A row per submission, a column per check."""
     checks, text = checks_of(rows), io.StringIO()
     table = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC)
     table.writerow(map(for_csv, ["submission", "points", "possible", *checks, "note"]))
@@ -73,8 +79,8 @@ def as_csv(rows):
     return text.getvalue()
 
 
-def as_json(rows):
-    """The same for programs, with status and cause of every check."""
+def as_json(rows: Sequence[Row]) -> str:
+    """The same as JSON, with status and cause of every check."""
     found = [
         {
             "submission": row.name,
@@ -91,8 +97,8 @@ def as_json(rows):
     return json.dumps({"submissions": found}, indent=1) + "\n"
 
 
-def as_page(rows):
-    """The matrix as a page of its own, in which no text of a submission is markup."""
+def as_page(rows: Sequence[Row]) -> str:
+    """The matrix as a self-contained page; no text of a submission is markup in it."""
     checks = list(checks_of(rows))
     tasks = [(task, len(list(group))) for task, group in groupby(checks, lambda c: c.split("/")[0])]
     parts = {
@@ -109,7 +115,7 @@ def as_page(rows):
     return re.sub(r"@([A-Z]+)@", lambda match: parts[match[1]], template)
 
 
-def page_row(row, checks):
+def page_row(row: Row, checks: list[str]) -> str:
     """A submission's row of the matrix."""
     name = f'<th scope="row"><bdi>{for_html(line(row.name))}</bdi></th>'
     if not row.report:
@@ -122,8 +128,8 @@ def page_row(row, checks):
     return f"<tr>{name}{points}{''.join(cells)}</tr>"
 
 
-def cell(name, result):
-    """A check's cell: passed or not, and on hovering or opening it why."""
+def cell(name: str, result: Result | None) -> str:
+    """A check's cell: its status, and the reason when hovered over or opened."""
     if not result:
         return "<td></td>"
     sign, kind = SIGNS[result.status]
@@ -138,7 +144,7 @@ def cell(name, result):
     )
 
 
-def summary(rows):
+def summary(rows: Sequence[Row]) -> list[tuple]:
     """Per check (check, title, failed, could not be checked, not run, [(cause, how many)])."""
     found = []
     for check, title in checks_of(rows).items():
@@ -151,25 +157,32 @@ def summary(rows):
     return found
 
 
-def summary_row(facts):
+def summary_row(facts: tuple) -> str:
     """A check's row of the page's summary."""
     check, title, *counts, causes = facts
-    cells = [for_html(check), for_html(line(title)), *map(str, counts), for_html(told(causes))]
+    cells = [
+        for_html(check),
+        for_html(line(title)),
+        *map(str, counts),
+        for_html(causes_text(causes)),
+    ]
     return "<tr>" + "".join(f"<td>{text}</td>" for text in cells) + "</tr>"
 
 
-def told(causes):
-    """Causes and how many each, in words."""
+def causes_text(causes: list[tuple[str, int]]) -> str:
+    """Causes with their numbers, in words."""
     return ", ".join(f"{line(cause)} ({count})" for cause, count in causes)
 
 
-def summary_text(rows):
-    """The summary for a terminal: the checks that somebody did not pass."""
+def summary_text(rows: Sequence[Row]) -> str:
+    """The summary for a terminal: the checks that not everybody passed."""
     lines = []
     for check, _, failed, unknown, not_run, causes in summary(rows):
         counts = {"failed": failed, UNKNOWN: unknown, "not run": not_run}
         words = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
         if words:
-            lines.append(f"  {line(check)}: {words}" + (f": {told(causes)}" if causes else ""))
+            lines.append(
+                f"  {line(check)}: {words}" + (f": {causes_text(causes)}" if causes else "")
+            )
     graded = sum(not row.error for row in rows)
     return "\n".join([f"graded: {graded} of {len(rows)}", *(lines or ["  every check passed"])])

@@ -9,12 +9,12 @@ import sys
 import threading
 import time
 import zipfile
-from typing import NamedTuple
 
 from common.errors import UserError
+from grading import grader, rubric
 from grading.hand_in.archive import unpack
 from grading.results import FAILED, PASSED, Report, Result
-from staff.classroom import gradescope
+from staff.classroom import gradescope, jobs
 from staff.classroom.gradescope_results import NOT_YET, Results
 from tests.workers import ROOT, ending
 
@@ -28,26 +28,15 @@ HOSTILE = (
 ) * 2
 
 
-class Check(NamedTuple):
-    """As grading.rubric has them."""
-
-    task: str
-    name: str
-    title: str
-    points: float
-    needs: tuple = ()
-    visibility: str = "visible"
-
-
 CHECKS = [
-    Check("task1", "runs", "It runs", 2.0),
-    Check("task2a", "gradients", "Gradients", 3.0, visibility="after_published"),
-    Check("task2b", "gradients", "Gradients", 5.0),
+    rubric.Check("task1", "runs", "It runs", 2.0, ()),
+    rubric.Check("task2a", "gradients", "Gradients", 3.0, (), "after_published"),
+    rubric.Check("task2b", "gradients", "Gradients", 5.0, ()),
 ]
 
 
 def stand_in(path, tasks=None, mapping=None, on_result=None):  # noqa: ARG001
-    """A grader for these tests: it does what the words in task1/run_glue.py say."""
+    """A grader for these tests: the words in task1/run_glue.py say what it does."""
     words = (path / "task1" / "run_glue.py").read_text().split()
     report = Report("x", isolation="none", sync_ratio={"task2a": 2.411, "task2b": float("nan")})
     for check, word in zip(CHECKS, words, strict=True):
@@ -67,6 +56,23 @@ def stand_in(path, tasks=None, mapping=None, on_result=None):  # noqa: ARG001
     return report
 
 
+def work_by_stand_in(*arguments):
+    """In a job's new process: its work, with the stand-in as the grader."""
+    grader.grade = stand_in
+    jobs.work(*arguments)
+
+
+def load_checks():
+    """A rubric for these tests."""
+    return CHECKS
+
+
+@pytest.fixture(autouse=True)
+def _graded_by_stand_in(monkeypatch):
+    monkeypatch.setattr(jobs, "work", work_by_stand_in)
+    monkeypatch.setattr(rubric, "load", load_checks)
+
+
 @pytest.fixture
 def root(tmp_path):
     """A folder laid out as /autograder is."""
@@ -79,7 +85,7 @@ def root(tmp_path):
 def run(root, words, minutes=1.0):
     """Grade a submission with those words; (exit code, results.json)."""
     (root / "submission" / "task1" / "run_glue.py").write_text(words)
-    code = gradescope.run(root, minutes, grade=stand_in, checks=CHECKS)
+    code = gradescope.run_autograder(root, minutes)
     return code, read(root)
 
 
@@ -114,7 +120,7 @@ def test_points_and_all_that_gradescope_shows(root):
     assert [path.name for path in (root / "results").iterdir()] == ["results.json"]
 
 
-def test_who_does_not_synchronise_leads_no_board(root):
+def test_who_does_not_synchronize_leads_no_board(root):
     _, facts = run(root, "right wrong right")
     assert facts["leaderboard"] == []
 
@@ -134,10 +140,13 @@ def test_results_are_written_after_every_check(root):
     """While the third check sleeps, the first two are there; SIGTERM ends all."""
     (root / "submission" / "task1" / "run_glue.py").write_text("right wrong sleep")
     script = (
-        "import sys; from pathlib import Path; from staff.classroom import gradescope as g;"
-        "import staff.tests.test_gradescope as t\n"
-        "if __name__ == '__main__':"
-        f" sys.exit(g.run(Path({str(root)!r}), 5, t.stand_in, t.CHECKS))"
+        "import sys\nfrom pathlib import Path\n"
+        "from staff.classroom import gradescope\n"
+        "from staff.tests import test_gradescope as tests\n"
+        "if __name__ == '__main__':\n"
+        "    gradescope.rubric.load = tests.load_checks\n"
+        "    tests.jobs.work = tests.work_by_stand_in\n"
+        f"    sys.exit(gradescope.run_autograder(Path({str(root)!r}), 5))\n"
     )
     (root / "run.py").write_text(script)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(root)}
@@ -172,7 +181,7 @@ def test_before_time_is_up_the_last_results_are_written(root):
     assert time.monotonic() - began < 6 + 20
     assert (code, facts["score"]) == (0, 5.0)
     assert NOT_YET in facts["tests"][2]["output"]
-    assert "not done after 0.1 minutes" in facts["output"]
+    assert "not finished after 0.1 minutes" in facts["output"]
 
 
 @pytest.mark.parametrize("word", ["crash", "die"])
@@ -187,10 +196,10 @@ def test_a_failure_of_the_grader_is_not_the_students(root, word, capfd):
     assert ("the reference says 42" in capfd.readouterr().err) == (word == "crash")
 
 
-def test_a_submission_that_is_none_is_told_what_is_missing(root):
+def test_an_invalid_submission_shows_what_is_missing(root):
     (root / "submission" / "task1").rename(root / "submission" / "Task 1")
     (root / "submission" / "```\n# Passed").write_text("")
-    code = gradescope.run(root, 1, grade=stand_in, checks=CHECKS)
+    code = gradescope.run_autograder(root, 1)
     facts = read(root)
     assert (code, facts["score"]) == (0, 0.0)
     assert "no task1/" in facts["output"]
@@ -243,7 +252,7 @@ def test_the_archive_holds_what_it_needs(tmp_path):
 
 
 def test_what_is_installed_is_what_the_instructor_named(tmp_path):
-    """setup.sh as Gradescope runs it; the kit's own only tells how it was called."""
+    """setup.sh as Gradescope runs it; the kit's own only prints how it was called."""
     gradescope.build(tmp_path / "a.zip", "torch==9+cpu", "https://example.org/cpu")
     source = unpack(tmp_path / "a.zip", tmp_path / "source")
     (source / "kit/setup.sh").write_text('#!/bin/sh\nmkdir .venv; echo "$TORCH $TORCH_INDEX"\n')
@@ -268,9 +277,8 @@ def test_run_autograder_grades_from_its_own_kit(root):
     python = root / "source/kit/.venv/bin/python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    (root / "source/kit/grading/rubric.py").write_text(
-        "def load():\n    raise ValueError('broken')\n"
-    )
+    with (root / "source/kit/grading/rubric.py").open("a") as file:
+        file.write("\n\ndef load():\n    raise ValueError('broken')\n")
     (root / "submission/grading").mkdir()
     (root / "submission/grading/__init__.py").write_text("raise SystemExit(0)")
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
@@ -285,7 +293,7 @@ def test_run_autograder_grades_from_its_own_kit(root):
     assert "ask your instructor" in facts["output"]
 
 
-def test_mistakes_are_told(tmp_path):
+def test_user_errors_are_reported(tmp_path):
     for arguments in (["--run", str(tmp_path / "none")], ["--run", str(tmp_path), "--minutes", "0"],
                       ["--out", str(tmp_path / "none" / "a.zip")]):  # fmt: skip
         with pytest.raises(UserError):

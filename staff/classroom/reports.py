@@ -1,0 +1,90 @@
+"""The reports of a class, each kept with a stamp of everything that it depends on."""
+
+import hashlib
+import sys
+from collections.abc import Collection, Iterable
+from importlib import metadata
+from pathlib import Path
+
+from common.files import write_whole
+from grading.hand_in.archive import suffix_of
+from grading.hand_in.files import walk
+from grading.hand_in.safe_text import file_name
+from grading.results import Report
+
+ROOT = Path(__file__).resolve().parents[2]
+KIT = (
+    "grading/**/*.*",
+    "common/**/*.*",
+    "cluster/*.py",
+    "staff/reference.py",
+    "task*/*.py",
+    "sample_data/RTE/*.tsv",
+)
+CHUNK = 2**20
+
+
+class ReportStore:
+    """The reports in a folder, by the submissions' names."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, name: str, stamp: str) -> Report | None:
+        """The report of a submission, if it was made with exactly this stamp."""
+        try:
+            text = self.path(name).read_text(encoding="utf-8")
+            made = self.path(name).with_suffix(".stamp").read_text(encoding="utf-8")
+            return Report.from_json(text) if made == stamp_text(stamp, text) else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def save(self, name: str, stamp: str, report: Report) -> None:
+        """Keep a report; its stamp is written last, so that a damaged report never has one."""
+        text = report.to_json()
+        write_whole(self.path(name), text)
+        write_whole(self.path(name).with_suffix(".stamp"), stamp_text(stamp, text))
+
+    def path(self, name: str) -> Path:
+        """The file of a submission's report."""
+        return self.folder / f"{file_name(name)}.json"
+
+
+def stamp_text(stamp: str, text: str) -> str:
+    """The content of a stamp's file, for a report of that text."""
+    return f"{stamp}\n{hashlib.sha256(text.encode()).hexdigest()}\n"
+
+
+def digest(files: Iterable[tuple[str, Path]]) -> str:
+    """sha256 over (name, path) pairs: names and bytes, as hexadecimal text."""
+    total = hashlib.sha256()
+    for name, path in files:
+        found = hashlib.sha256()
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                found.update(chunk)
+        encoded = name.encode("utf-8", "surrogateescape")
+        total.update(f"{len(encoded)} ".encode() + encoded + found.digest())
+    return total.hexdigest()
+
+
+def content_digest(path: Path) -> str:
+    """The digest of everything in a submission that is graded."""
+    if not path.is_dir():
+        return digest([("", path)])
+    packed = [each for each in sorted(path.iterdir()) if suffix_of(each) and each.is_file()]
+    inner = [(str(each), path / each) for each in walk(path)[0]]
+    return digest(inner + [(each.name, each) for each in packed])
+
+
+def kit_digest(tasks: Collection[str] | None, mapping: Path | None) -> str:
+    """The digest of all else that a report depends on: the kit, the rubric, torch, the options."""
+    paths = [path for pattern in KIT for path in sorted(ROOT.glob(pattern))]
+    files = [
+        (str(path.relative_to(ROOT)), path)
+        for path in paths
+        if path.is_file() and path.suffix != ".pyc"
+    ]
+    options = f"{metadata.version('torch')} {sys.version} {sorted(tasks or [])}"
+    return f"{digest(files + ([('mapping', mapping)] if mapping else []))} {options}"

@@ -1,0 +1,68 @@
+"""A task is added to a copy of the repository as the table asks: a folder, and its rows."""
+
+import os
+import subprocess
+import sys
+
+from tests.workers import ROOT
+
+import pytest
+
+DEADLINE = 240  # seconds
+ROW = """    Task(
+        "task5",
+        "5",
+        "all_reduce, once more",
+        base="task2a",
+        collectives=("all_reduce",),
+        by_hand=True,
+    ),
+"""
+POINTS = "  task5: {runs: 1, gradients: 2, collectives: 3}\n"
+
+
+def repository_files():
+    """The repository's files, tracked or not, but for those that git ignores."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    return [name for name in names.split("\0") if name and (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """The repository with a task 5, a copy of 2(b)'s folder."""
+    folder = tmp_path_factory.mktemp("added") / "kit"
+    names = repository_files()
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes((ROOT / name).read_bytes())
+        if name.startswith("task2b/"):
+            added = folder / name.replace("task2b/", "task5/", 1)
+            added.parent.mkdir(exist_ok=True)
+            added.write_bytes((ROOT / name).read_bytes())
+    table = folder / "common" / "tasks.py"
+    before, after = table.read_text().split("\n)\nTASKS = ")
+    table.write_text(f"{before}\n{ROW})\nTASKS = {after}")
+    rubric = folder / "grading" / "rubric.yaml"
+    rubric.write_text(rubric.read_text().rstrip("\n") + "\n" + POINTS)
+    return folder
+
+
+def in_copy(copy, *arguments):
+    """Run `python ARGUMENTS` in the copy, with its own modules; returns what it printed."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_it_is_graded(copy):
+    selected = ("-p", "no:cacheprovider", "-k", "task5", "--submission", str(copy))
+    printed = in_copy(copy, "-m", "pytest", "-q", "tests/grading", *selected)
+    assert "graded: 3 of 3 checks passed, 6 of 6 points" in printed
