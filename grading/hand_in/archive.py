@@ -1,130 +1,160 @@
-"""Takes submissions from anyone: nothing gets outside, no links, no bombs, all or nothing."""
+"""Unpacks untrusted submissions: inside one folder, without links or bombs, whole or not at all."""
 
 import lzma
 import shutil
 import tarfile
 import zipfile
 import zlib
+from pathlib import Path
 
 from common.errors import UserError
-from grading.hand_in.files import MIB, walk, why_junk
-from grading.hand_in.members import PACKED, UNPACKED, Limit, Refused, place, read_tar, read_zip
+from common.tasks import TASKS
+from grading.hand_in.files import MIB, walk, why_excluded
+from grading.hand_in.members import (
+    PACKED,
+    UNPACKED,
+    Limit,
+    RefusedError,
+    extract,
+    read_tar,
+    read_zip,
+)
 from grading.hand_in.safe_text import line, shown_name
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz")
-TASKS = ("task1", "task2a", "task2b", "task3", "task4")
-MARKS = ("grading.yaml", "run_glue.py")
-DEEPEST = 3  # levels that are looked at: a zip's folder, and one in it
-FIX = "make it anew with `python -m grading pack`"
+MAPPING = "grading.yaml"  # says how to run a submission's scripts
+SCRIPT = "run_glue.py"
+LEVELS = 3  # that are searched: a zip's folder, and one in it
+FIX = "recreate it with `python -m grading pack`"
 BROKEN = (
-    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError),
-    *(NotImplementedError, UnicodeError, OverflowError, ValueError, RuntimeError, MemoryError),
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    NotImplementedError,
+    UnicodeError,
+    OverflowError,
+    ValueError,
+    RuntimeError,
+    MemoryError,
 )
 
 
-def suffix_of(path):
+def suffix_of(path: Path) -> str:
     """The suffix of an archive's name that `unpack` knows, or ""."""
     name = path.name.lower()
     return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
 
 
-def unpack(archive, destination):
-    """Unpack an archive into `destination`, a folder that is not there yet; returns it.
+def unpack(archive: Path, destination: Path) -> Path:
+    """Unpack an archive into `destination`, a folder that does not exist yet; returns it.
 
     Raises UserError for an archive that is broken, encrypted, too large or holds more than files
-    and folders with names inside of it; then `destination` is not there.
+    and folders with names inside of it; then `destination` does not exist.
     """
     name, suffix = line(shown_name(archive)), suffix_of(archive)
     if not suffix:
-        raise UserError(f"{name} is no {', '.join(SUFFIXES)}: {FIX}")
+        raise UserError(f"{name} is not a {', '.join(SUFFIXES)}: {FIX}")
     if destination.exists():
-        raise UserError(f"{line(destination)} is there already: give a new folder's name")
+        raise UserError(f"{line(destination)} already exists; choose another folder")
     part = destination.with_name(destination.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o700, parents=True)
     try:
-        size = archive.stat().st_size
-        if size > PACKED:
-            raise Refused(f"it has {size / MIB:.0f} MB, and {PACKED // MIB} MB is the most")
-        (read_zip if suffix == ".zip" else read_tar)(archive, suffix, part, Limit(size))
+        read(archive, suffix, part)
         part.rename(destination)
-    except Refused as error:
+    except RefusedError as error:
         raise UserError(f"{name} is refused: {error}; {FIX}") from None
     except BROKEN as error:
-        raise UserError(
-            f"{name} is broken ({line(error) or type(error).__name__}); {FIX}"
-        ) from None
+        why = line(error) or type(error).__name__
+        raise UserError(f"{name} is broken ({why}); {FIX}") from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return destination
 
 
-def fetch(source, destination):
-    """Take a submission, an archive or a folder, to `destination`; returns where its root lies.
+def read(archive: Path, suffix: str, folder: Path) -> None:
+    """Unpack an archive into a folder; RefusedError, or an error in BROKEN, if that fails."""
+    size = archive.stat().st_size
+    if size > PACKED:
+        raise RefusedError(f"it has {size / MIB:.0f} MB; the limit is {PACKED // MIB} MB")
+    if suffix == ".zip":
+        read_zip(archive, folder, Limit(size))
+    else:
+        read_tar(archive, suffix, folder, Limit(size))
 
-    Of a folder, what `pack` leaves out is left out; an archive alone in a folder is unpacked.
+
+def fetch(source: Path, destination: Path) -> Path:
+    """Copy or unpack a submission, an archive or a folder, to `destination`; returns its root.
+
+    What `pack` leaves out of a folder is left out; an archive alone in a folder is unpacked.
     """
     if source.is_symlink() or not (source.is_dir() or source.is_file()):
-        raise UserError(f"{line(shown_name(source))} is a link or a device: put the folder there")
+        raise UserError(
+            f"{line(shown_name(source))} is a link or a device; put the folder itself there"
+        )
     if source.is_dir():
-        packed = [path for path in sorted(source.iterdir()) if suffix_of(path)]
-        found = [path for path in packed if path.is_file() and not path.is_symlink()]
-        if len(found) != 1 or not is_bare(source):
+        archives = [path for path in sorted(source.iterdir()) if suffix_of(path)]
+        archives = [path for path in archives if path.is_file() and not path.is_symlink()]
+        if len(archives) != 1 or holds_submission(source):
             copy(source, destination)
             return submission_root(destination)
-        source = found[0]
+        source = archives[0]
     return submission_root(unpack(source, destination))
 
 
-def is_bare(folder):
-    """Whether no submission lies in a folder, however deep."""
+def holds_submission(folder: Path) -> bool:
+    """Whether a folder holds a submission that is not packed, at any level."""
     try:
-        return not submission_root(folder)
+        submission_root(folder)
     except UserError:
-        return True
+        return False
+    return True
 
 
-def copy(folder, destination):
-    """Copy a folder's files, and no links, junk or large ones."""
+def copy(folder: Path, destination: Path) -> None:
+    """Copy a folder's files, without links, what `pack` excludes, and large files."""
     limit = Limit(UNPACKED)
     try:
         for path in walk(folder)[0]:
             with (folder / path).open("rb") as data:
-                place(destination, str(path), False, (folder / path).stat().st_mode, data, limit)
+                extract(destination, str(path), (folder / path).stat().st_mode, data, limit)
         destination.mkdir(exist_ok=True)
-    except Refused as error:
+    except RefusedError as error:
         raise UserError(f"{line(shown_name(folder))}: {error}; {FIX}") from None
 
 
-def submission_root(folder):
+def submission_root(folder: Path) -> Path:
     """The folder that holds task1/, task2a/ ..., grading.yaml or run_glue.py, however nested."""
     level = [folder]
-    for _ in range(DEEPEST):
+    for _ in range(LEVELS):
         found = [each for each in level if is_root(each)]
         if len({each.parent for each in found}) > 1 or sum(map(is_whole, found)) > 1:
             names = ", ".join(line(each.relative_to(folder)) for each in found[:5])
             raise UserError(f"{len(found)} submissions in one: {names}; hand in one of them")
-        if found:  # scripts in folders side by side are one submission, of a layout of its own
+        if found:  # folders side by side that hold a script each are one submission
             return found[0] if len(found) == 1 else found[0].parent
         level = [path for each in level for path in inner_folders(each)]
     held = ", ".join(line(path.name, 40) for path in sorted(folder.iterdir())[:8]) or "nothing"
     raise UserError(
-        f"no {', '.join(f'{task}/' for task in TASKS)}, {' or '.join(MARKS)} in it; it holds "
+        f"no {', '.join(f'{task}/' for task in TASKS)}, {MAPPING} or {SCRIPT} in it; it holds "
         f"{held}: hand in the folder that has them, with `python -m grading pack`"
     )
 
 
-def is_whole(folder):
-    """Whether a folder is a submission for sure, and not one of its scripts' folders."""
-    return (folder / MARKS[0]).is_file() or any((folder / task).is_dir() for task in TASKS)
+def is_whole(folder: Path) -> bool:
+    """Whether a folder is certainly a submission, and not the folder of one of its scripts."""
+    return (folder / MAPPING).is_file() or any((folder / task).is_dir() for task in TASKS)
 
 
-def is_root(folder):
+def is_root(folder: Path) -> bool:
     """Whether a folder is a submission's root, or holds one of its scripts."""
-    return is_whole(folder) or (folder / MARKS[1]).is_file()
+    return is_whole(folder) or (folder / SCRIPT).is_file()
 
 
-def inner_folders(folder):
-    """The folders in a folder, but for links and junk."""
+def inner_folders(folder: Path) -> list[Path]:
+    """The folders in a folder, without links and what `pack` excludes."""
     inner = sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
-    return [path for path in inner if not why_junk(path.name)]
+    return [path for path in inner if not why_excluded(path.name)]

@@ -1,4 +1,4 @@
-"""What of a student's folder is no part of a submission, and the walk that leaves it out."""
+"""Which of a student's files belong to a submission, and the walk that leaves out the rest."""
 
 import os
 import stat
@@ -8,11 +8,11 @@ from pathlib import Path
 MIB = 2**20
 LARGEST = 5 * MIB  # bytes of a file
 # Pattern of a file's or folder's name -> why it is left out.
-JUNK = {
+EXCLUDED = {
     ".git": "the history",
     ".venv": "an environment",
     "venv": "an environment",
-    "*.egg-info": "made by the set-up",
+    "*.egg-info": "made by the setup",
     "__pycache__": "made by Python",
     "*.pyc": "made by Python",
     ".pytest_cache": "made by pytest",
@@ -23,7 +23,7 @@ JUNK = {
     ".DS_Store": "made by macOS",
     "._*": "made by macOS",
     "__MACOSX": "made by macOS",
-    "runs": "what runs leave",
+    "runs": "what runs write",
     "cached_*": "cached features",
     "glue_data": "the data set",
     "*.safetensors": "weights",
@@ -39,35 +39,38 @@ JUNK = {
 }
 
 
-def why_junk(name):
+def why_excluded(name: str) -> str:
     """Why a file or folder of that name is left out; "" if it is not."""
-    return next((why for pattern, why in JUNK.items() if fnmatchcase(name, pattern)), "")
+    return next((why for pattern, why in EXCLUDED.items() if fnmatchcase(name, pattern)), "")
 
 
-def walk(folder, junk=why_junk):
+def walk(folder: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
     """(files, left out) below a folder: sorted paths relative to it, and (path, why) pairs.
 
-    Links are never followed, and neither they nor devices, sockets or pipes are files here.
+    Links are not followed; they, devices, sockets and pipes are left out.
     """
-    files, left_out = [], []
+    files: list[Path] = []
+    left_out: list[tuple[Path, str]] = []
     for here, folders, names in os.walk(folder):
         inner = Path(here).relative_to(folder)
-        kept = []
         for name in sorted(folders):
-            why = "a link" if (Path(here) / name).is_symlink() else junk(name)
-            (left_out.append((inner / name, why)) if why else kept.append(name))
-        folders[:] = kept
+            why = "a link" if (Path(here) / name).is_symlink() else why_excluded(name)
+            if why:
+                left_out.append((inner / name, why))
+                folders.remove(name)
         for name in sorted(names):
-            path = Path(here) / name
-            why = junk(name) or why_no_file(path.lstat())
-            (left_out.append((inner / name, why)) if why else files.append(inner / name))
+            why = why_excluded(name) or why_not_packed((Path(here) / name).lstat())
+            if why:
+                left_out.append((inner / name, why))
+            else:
+                files.append(inner / name)
     return sorted(files), sorted(left_out)
 
 
-def why_no_file(facts):
-    """Why what is at a path is no file to hand in, by its lstat; "" if it is one."""
+def why_not_packed(facts: os.stat_result) -> str:
+    """Why what has this lstat cannot be handed in; "" if it can."""
     if stat.S_ISLNK(facts.st_mode):
         return "a link"
     if not stat.S_ISREG(facts.st_mode):
-        return "no file"
+        return "not a regular file"
     return f"{facts.st_size / MIB:.1f} MB: over 5 MB" if facts.st_size > LARGEST else ""

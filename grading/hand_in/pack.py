@@ -1,10 +1,10 @@
-"""Makes the archive that a student hands in, and rehearses it.
+"""Make the archive that a student hands in, and rehearse it.
 
     python -m grading pack --student NETID_First_Last FOLDER
 
-What is no part of the work (environments, runs, weights, data) is left out. The rehearsal unpacks
-the archive in a clean folder and grades it once there; where the checks are not at hand, as in the
-students' repository, it reads every script instead and lists the TODOs that are left.
+What is not part of the work (environments, runs, weights, data) is left out. The rehearsal unpacks
+the archive in a clean folder and grades it there; in the students' repository, which lacks the
+reference, it reads every script instead and lists the TODOs that are left.
 """
 
 import argparse
@@ -13,85 +13,140 @@ import re
 import tempfile
 import time
 import warnings
-import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from common.errors import UserError
-from grading.hand_in.archive import MARKS, TASKS, is_whole, submission_root, unpack
+from common.files import write_zip
+from common.tasks import TABLE
+from grading.hand_in.archive import MAPPING, is_root, submission_root, unpack
 from grading.hand_in.files import walk
 from grading.hand_in.safe_text import line, visible
 from grading.hand_in.todos import find_todos
 from grading.reference import has_reference
+from grading.results import PASSED, Result
 
-LONGEST = 12  # lines of what is left out
+MOST_LISTED = 12  # lines of what is left out
+NEEDED = (".py", ".pdf", ".yaml")  # suffixes of files that must not be left out for their size
 
 
-def choose(folder):
+def main(argv: list[str] | None = None) -> int:
+    """Pack and rehearse; returns the exit code: 0 only if the rehearsal passed."""
+    args, began = parse(argv), time.monotonic()
+    files, left_out = choose(args.folder)
+    show(args.folder, files, left_out)
+    scripts = missing_scripts(files)
+    for script in scripts:
+        print(f"missing: {script}")
+    if not has_report(files):
+        print("missing: the report, a PDF (`python -m report.build` makes it)")
+    write_archive(args.folder, files, args.out, args.student or args.out.stem)
+    print(f"written: {args.out} ({args.out.stat().st_size:,} bytes)")
+    ready = rehearse(args.out) and not scripts
+    print(f"took {time.monotonic() - began:.0f} s")
+    print("ready to hand in" if ready else "not ready: fix the problems above and pack again")
+    return 0 if ready else 1
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """The command line's options; UserError for those that cannot be meant."""
+    parser = argparse.ArgumentParser(
+        prog="python -m grading pack", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("folder", type=Path, nargs="?", default=Path(), help="(default: this one)")
+    parser.add_argument("--student", help="NETID_First_Last: names the archive and its folder")
+    parser.add_argument("--out", type=Path, metavar="FILE.zip", help="(default: by the student)")
+    args = parser.parse_args(argv)
+    if args.student and not re.fullmatch(r"[^\W_]+(_[\w-]+)+", args.student):
+        raise UserError(f"--student {args.student!r}: write it as NETID_First_Last")
+    args.folder = args.folder.resolve()
+    args.out = args.out or Path(f"{args.student or line(args.folder.name)}.zip")
+    if args.out.suffix.lower() != ".zip":
+        raise UserError(f"--out {args.out}: choose a name that ends in .zip")
+    if not args.out.resolve().parent.is_dir():
+        raise UserError(f"--out {args.out}: {args.out.parent} does not exist; create it first")
+    return args
+
+
+def choose(folder: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
     """(files, left out) of a student's folder; UserError if there is nothing to hand in."""
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder: give the one that holds {TASKS[0]}/ and so on")
-    if not (is_whole(folder) or (folder / MARKS[1]).is_file()):
-        submission_root(folder)  # says what is missing, if it is not there at all
-        raise UserError(f"the work is further down in {folder}: give the folder that holds it")
+        raise UserError(f"{folder} is not a folder; give the one that holds {TABLE[0].name}/")
+    if not is_root(folder):
+        submission_root(folder)  # raises if there is none further down either
+        raise UserError(f"the work is further down in {folder}; give the folder that holds it")
     files, left_out = walk(folder)
     for path in files:
         if line(path, 1000) != str(path):
-            raise UserError(f"{line(path)}: rename it, with letters and digits alone")
+            raise UserError(f"{line(path)}: rename it; use letters and digits only")
     for path, why in left_out:
-        if path.suffix in (".py", ".pdf", ".yaml") and "over 5 MB" in why:
-            raise UserError(f"{line(path)} has {why}, which nobody can grade: make it smaller")
+        if path.suffix in NEEDED and "over 5 MB" in why:
+            raise UserError(f"{line(path)} has {why}, which cannot be graded; make it smaller")
     return files, left_out
 
 
-def missing(files):
-    """(scripts, other things) that a submission should have and this one has not."""
-    scripts = [] if Path(MARKS[0]) in files else [Path(task) / MARKS[1] for task in TASKS]
-    absent = [str(script) for script in scripts if script not in files]
-    if not any(path.suffix.lower() == ".pdf" and len(path.parts) == 1 for path in files):
-        return absent, ["the report, a PDF (`python -m report.build` makes it)"]
-    return absent, []
+def show(folder: Path, files: list[Path], left_out: list[tuple[Path, str]]) -> None:
+    """Print what goes in, with sizes, and what does not."""
+    sizes = {path: (folder / path).stat().st_size for path in files}
+    for path, size in sizes.items():
+        print(f"  {size:>10,}  {line(path)}")
+    print(f"  {sum(sizes.values()):>10,}  bytes in {len(files)} files")
+    for path, why in left_out[:MOST_LISTED]:
+        print(f"left out: {line(path)} ({why})")
+    if len(left_out) > MOST_LISTED:
+        print(f"left out: {len(left_out) - MOST_LISTED} more")
 
 
-def write_zip(folder, files, out, top=""):
-    """Write files into a zip, in a folder `top`: the same files give the same bytes."""
-    part = out.with_name(out.name + ".part")
-    try:
-        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as bundle:
-            for path in sorted(files):
-                member = zipfile.ZipInfo(str(Path(top) / path), (2000, 1, 1, 0, 0, 0))
-                runs = (folder / path).stat().st_mode & 0o100
-                member.external_attr = (0o100755 if runs else 0o100644) << 16
-                member.create_system, member.compress_type = 3, zipfile.ZIP_DEFLATED
-                bundle.writestr(member, (folder / path).read_bytes())
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
+def missing_scripts(files: list[Path]) -> list[str]:
+    """The tasks' scripts that a submission lacks; none where a mapping names its own."""
+    if Path(MAPPING) in files:
+        return []
+    return [task.script for task in TABLE if Path(task.script) not in files]
 
 
-def rehearse(archive, grade=None):
-    """Unpack an archive in a clean folder and grade it there; returns whether all is well."""
-    if grade is None and has_reference():
-        from grading.grader import grade
+def has_report(files: list[Path]) -> bool:
+    """Whether there is a PDF at the top."""
+    return any(path.suffix.lower() == ".pdf" and len(path.parts) == 1 for path in files)
+
+
+def write_archive(folder: Path, files: Iterable[Path], out: Path, top: str) -> None:
+    """Write files of a folder into a zip, within its folder `top`."""
+    paths = {(Path(top) / path).as_posix(): folder / path for path in files}
+    contents = {name: path.read_bytes() for name, path in paths.items()}
+    write_zip(out, contents, {name for name in paths if paths[name].stat().st_mode & 0o100})
+
+
+def rehearse(archive: Path) -> bool:
+    """Unpack an archive in a clean folder and check it there; returns whether all is well."""
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as clean:
         root = submission_root(unpack(archive, Path(clean) / "submission"))
-        if grade is None:
-            print("rehearsal: the checks run on the instructors' side; here every script is read")
-            return read_scripts(root)
-        print("rehearsal: unpacked in a clean folder, graded there (some minutes):", flush=True)
-        report = grade(root, on_result=lambda result, _: print(told(result), flush=True))
-    passed = sum(result.status == "passed" for result in report.results)
-    print(f"rehearsal: {passed} of {len(report.results)} checks passed", end=", ")
-    print(f"{report.points:g} of {report.possible:g} points")
+        if has_reference():
+            return rehearse_grading(root)
+        print("rehearsal: graders have the checks; here every script is read")
+        return read_scripts(root)
+
+
+def rehearse_grading(root: Path) -> bool:
+    """Grade a submission and print its results; returns whether every check passed."""
+    from grading.grader import grade  # takes seconds to import, and is seldom needed
+
+    print("rehearsal: unpacked in a clean folder, graded there (some minutes):", flush=True)
+    report = grade(root, on_result=lambda result, _: print(in_terminal(result), flush=True))
+    passed = sum(result.status == PASSED for result in report.results)
+    print(
+        f"rehearsal: {passed} of {len(report.results)} checks passed, "
+        f"{report.points:g} of {report.possible:g} points"
+    )
     return bool(report.results) and passed == len(report.results)
 
 
-def told(result):
-    """A result for a terminal: in one line if there is nothing to mend."""
+def in_terminal(result: Result) -> str:
+    """A result for a terminal: on one line if it passed."""
     text = visible(result.text())
-    return text.splitlines()[0] if result.status == "passed" else text
+    return text.splitlines()[0] if result.status == PASSED else text
 
 
-def read_scripts(root):
+def read_scripts(root: Path) -> bool:
     """Compile every script of a submission and list its TODOs; returns whether all is done."""
     problems = []
     for path in walk(root)[0]:
@@ -105,63 +160,15 @@ def read_scripts(root):
     return not problems
 
 
-def problems_of(script):
-    """What is wrong with a script, with its line: that it is no Python, or its TODOs."""
+def problems_of(script: Path) -> list[str]:
+    """What is wrong with a script, with its line: that it is not Python, or its TODOs."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(script.read_bytes())
             compile(tree, "script", "exec", dont_inherit=True)
     except SyntaxError as error:
-        return [f":{error.lineno}: this is no Python: {line(error.msg)}"]
+        return [f":{error.lineno}: this is not valid Python: {line(error.msg)}"]
     except (ValueError, RecursionError, MemoryError) as error:
-        return [f": this is no Python: {line(error)}"]
+        return [f": this is not valid Python: {line(error)}"]
     return [f":{todo.line}: {line(todo.text)}" for todo in find_todos(tree)]
-
-
-def show(folder, files, left_out):
-    """Print what goes in, with sizes, and what does not."""
-    sizes = {path: (folder / path).stat().st_size for path in files}
-    for path, size in sizes.items():
-        print(f"  {size:>10,}  {line(path)}")
-    print(f"  {sum(sizes.values()):>10,}  bytes in {len(files)} files")
-    for path, why in left_out[:LONGEST]:
-        print(f"left out: {line(path)} ({why})")
-    if len(left_out) > LONGEST:
-        print(f"left out: {len(left_out) - LONGEST} more")
-
-
-def parse(argv):
-    """The command line's options; UserError for those that cannot be meant."""
-    parser = argparse.ArgumentParser(
-        prog="python -m grading pack", description=__doc__.split(".")[0]
-    )
-    parser.add_argument("folder", type=Path, nargs="?", default=Path(), help="(default: this one)")
-    parser.add_argument("--student", help="NETID_First_Last: names the archive and its folder")
-    parser.add_argument("--out", type=Path, metavar="FILE.zip", help="(default: by the student)")
-    args = parser.parse_args(argv)
-    if args.student and not re.fullmatch(r"[^\W_]+(_[\w-]+)+", args.student):
-        raise UserError(f"--student {args.student!r}: give it as NETID_First_Last")
-    args.folder = args.folder.resolve()
-    args.out = args.out or Path(f"{args.student or line(args.folder.name)}.zip")
-    if args.out.suffix.lower() != ".zip":
-        raise UserError(f"--out {args.out}: give a name that ends in .zip")
-    if not args.out.resolve().parent.is_dir():
-        raise UserError(f"--out {args.out}: there is no folder {args.out.parent}; make it first")
-    return args
-
-
-def main(argv=None):
-    """Pack and rehearse; returns the exit code: 0 only if the rehearsal passed."""
-    args, began = parse(argv), time.monotonic()
-    files, left_out = choose(args.folder)
-    show(args.folder, files, left_out)
-    scripts, others = missing(files)
-    for what in [*scripts, *others]:
-        print(f"missing: {what}")
-    write_zip(args.folder, files, args.out, args.student or args.out.stem)
-    print(f"written: {args.out} ({args.out.stat().st_size:,} bytes)")
-    done = rehearse(args.out) and not scripts
-    print(f"it took {time.monotonic() - began:.0f} s")
-    print("ready to hand in" if done else "not ready: mend what is listed above, and pack again")
-    return 0 if done else 1

@@ -1,73 +1,62 @@
-"""Texts of others on their way out: to a terminal, a page, a spreadsheet, Markdown; whole files."""
+"""Makes untrusted text safe for a terminal, a page, a spreadsheet, Markdown or a file's name."""
 
+import hashlib
 import html
 import os
 import re
 import textwrap
+from pathlib import Path
 
-MOST = 4000  # characters of one text: a submission's words may be megabytes
-FORMULAS = (
-    "=",
-    "+",
-    "-",
-    "@",
-    "\uff1d",
-    "\uff0b",
-    "\uff0d",
-    "\uff20",
-)  # Excel takes wide ones, too
+MOST = 4000  # characters of one text: a submission may print megabytes
+FORMULAS = tuple("=+-@\uff1d\uff0b\uff0d\uff20")  # Excel accepts the wide ones, too
 
 
-def visible(text, most=MOST, keep="\n"):
-    """Text whose control and direction characters can be seen and do nothing, cut if too long."""
+def visible(text: object, most: int = MOST, keep: str = "\n") -> str:
+    """Text whose control and direction characters are shown and have no effect, cut if too long."""
     text = str(text)
     if len(text) > most:
         text = f"{text[:most]} ... ({len(text) - most} more characters)"
     return "".join(c if c in keep or c.isprintable() else named(c) for c in text)
 
 
-def named(character):
-    """A character that must not act, by its picture or number."""
+def named(character: str) -> str:
+    """A control character's picture or number."""
     code = ord(character)
     if code < 32:
         return chr(0x2400 + code)
     return f"<U+{code:04X}>"
 
 
-def line(text, most=200):
+def line(text: object, most: int = 200) -> str:
     """Text on a single line, for a terminal or a table's cell."""
     return visible(re.sub(r"\s*\n\s*", " | ", str(text).strip()), most, keep="")
 
 
-def for_html(text, most=MOST):
+def for_html(text: object, most: int = MOST) -> str:
     """Text for a page, or for a quoted attribute in one."""
     return html.escape(visible(text, most), quote=True)
 
 
-def for_csv(value):
-    """A cell: numbers as they are, text on one line that no spreadsheet takes for a formula."""
+def for_csv(value: object) -> object:
+    """A cell: numbers as they are, text on one line that no spreadsheet treats as a formula."""
     if isinstance(value, (int, float)):
         return value
     text = line(value)
     return "'" + text if text.lstrip().startswith(FORMULAS) else text
 
 
-def for_markdown(text, most=MOST):
+def for_markdown(text: object, most: int = MOST) -> str:
     """Text as a block of code that it cannot end: its backticks are replaced by look-alikes."""
     lines = visible(text, most).replace("`", "\u02cb").splitlines() or [""]
-    wrapped = [
-        part
+    wrapped = (
+        textwrap.wrap(each, 100, subsequent_indent="    ", drop_whitespace=False) or [""]
         for each in lines
-        for part in textwrap.wrap(each, 100, subsequent_indent="    ", drop_whitespace=False)
-        or [""]
-    ]
-    return "```text\n" + "\n".join(wrapped) + "\n```"
+    )
+    return "```text\n" + "\n".join(part for parts in wrapped for part in parts) + "\n```"
 
 
-def file_name(name):
-    """A name that is safe for a file anywhere, and differs where the names differ."""
-    import hashlib
-
+def file_name(name: str) -> str:
+    """A name that is safe for a file on any system, and differs where the names differ."""
     safe = "".join(c if c.isalnum() or c in "_-. " else "_" for c in name).strip(". ")
     safe = safe.encode()[:120].decode(errors="ignore")
     if safe == name:
@@ -76,12 +65,12 @@ def file_name(name):
     return f"{safe or 'submission'}-{digest}"
 
 
-def shown_name(path):
-    """A file's name as text: bytes that are no UTF-8 become question marks."""
+def shown_name(path: Path) -> str:
+    """A file's name as text: bytes that are not UTF-8 become question marks."""
     return os.fsencode(path.name).decode("utf-8", "replace")
 
 
-def write_whole(path, content):
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file, text or bytes, so that it is there whole or not at all."""
     part = path.with_name(path.name + ".part")
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content

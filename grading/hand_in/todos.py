@@ -34,7 +34,9 @@ def find_todos(tree: ast.AST) -> list[Todo]:
         if isinstance(node, ast.Raise) and text.startswith("TODO("):
             carried = CARRIED.search(text)
             source = carried[1] if carried else ""
-            found.append(Todo(node.lineno, node.end_lineno, node.col_offset, text, source))
+            found.append(
+                Todo(node.lineno, node.end_lineno or node.lineno, node.col_offset, text, source)
+            )
     return sorted(found, key=lambda todo: todo.line)
 
 

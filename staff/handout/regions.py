@@ -92,10 +92,11 @@ def find_regions(source: str, path: str) -> list[Region]:
                 f"{place}: is within the region of line {found[-1].start}; remove one of the two "
                 "markers"
             )
-        text = "".join(lines[line - 1 : node.end_lineno])
+        end = node.end_lineno or node.lineno
+        text = "".join(lines[line - 1 : end])
         indent = " " * (column + 4 * isinstance(node, ast.FunctionDef))
         head = "".join(head_of(node, lines))
-        region = Region(path, marker[1], marker[2], line, node.end_lineno, text, head, indent)
+        region = Region(path, marker[1], marker[2], line, end, text, head, indent)
         region.exception()  # raises where the hint is too long
         found.append(region)
     return found

@@ -108,10 +108,10 @@ def test_a_region_becomes_a_todo_and_comes_back():
         (f"# SOLUTION(task1): {'w' * 93}\nx = 1\n", 1, "too long by 12 characters"),
     ],
 )
-def test_a_wrong_marker_is_told_with_file_and_line(source, line, reason):
-    with pytest.raises(UserError, match=reason) as told:
+def test_a_wrong_marker_is_reported_with_file_and_line(source, line, reason):
+    with pytest.raises(UserError, match=reason) as error:
         find_regions(source, "task1/some.py")
-    assert str(told.value).startswith(f"task1/some.py:{line}: ")
+    assert str(error.value).startswith(f"task1/some.py:{line}: ")
 
 
 def test_what_students_write_covers_the_course(files):
@@ -247,14 +247,14 @@ def test_what_nobody_can_read_and_what_leads_nowhere_is_found(solution):
     odd = {
         "README.md": b"[a](CHANGELOG.md) [b](https://example.org) [c](LICENSE)",
         "LICENSE": b"",
-        "common/__init__.py": b"import common.gone\nimport json\nfrom grading.oracle import x\n",
+        "common/__init__.py": b"import common.gone\nimport json\nfrom staff.reference import x\n",
     }
     assert [
         line.split(" leads")[0].split(", which")[0] for line in leaks.dangling_references(odd)
     ] == [
         "README.md: its link to CHANGELOG.md",
         "common/__init__.py:1: imports common/gone.py",
-        "common/__init__.py:3: imports grading/oracle/x.py",
+        "common/__init__.py:3: imports staff/reference/x.py",
     ]
 
 
