@@ -68,14 +68,3 @@ def file_name(name: str) -> str:
 def shown_name(path: Path) -> str:
     """A file's name as text: bytes that are not UTF-8 become question marks."""
     return os.fsencode(path.name).decode("utf-8", "replace")
-
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file, text or bytes, so that it is there whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-    with part.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
