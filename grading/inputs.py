@@ -98,7 +98,7 @@ def write_rows(source, target, count, tokenizer):
         header, *rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
     from common.data.glue import find_glue_task
 
-    words = find_glue_task("RTE").labels
+    words = find_glue_task("RTE").labels or ()
     labels, lines = {}, ["\t".join(header)]
     for row in rows:
         tokens = tuple(tokenizer(row[1], row[2], truncation=True, max_length=LENGTH).input_ids)

@@ -53,7 +53,7 @@ def replay(
         else:
             with torch.no_grad():
                 for p in parameters:
-                    p -= learning_rate * p.grad
+                    p.sub_(learning_rate * p.grad)  # pyright: ignore[reportOperatorIssue]
         record["weights"] = sketches(parameters)
         records.append(record)
     return {

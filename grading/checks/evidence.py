@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from grading.checks.observation import BOOKKEEPING, Observation
 from grading.inputs import Setting
@@ -39,14 +40,15 @@ class Deviation:
 class Evidence:
     """One task's run in one setting: what was observed, and the reference of the same rows.
 
-    If there is no `reference`, `why` is the reason; then only what needs none can be checked.
+    The `reference` is what staff.reference returns. If there is none, `why` is the reason, and
+    only what needs none can be checked.
     """
 
     def __init__(
         self,
         setting: Setting,
         observation: Observation,
-        reference: dict | None = None,
+        reference: Any = None,
         why: str = "",
     ):
         self.setting = setting

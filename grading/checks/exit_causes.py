@@ -85,7 +85,7 @@ def missed_collective(seen: Observation, counts: list[int], places: list[str]) -
 def explain_failure(seen: Observation) -> tuple[str, str, Cause]:
     """The same where some rank ended with an exit code that is not 0."""
     codes = seen.ended.codes
-    failed = [rank for rank, code in enumerate(codes) if code]
+    failed = {rank: code for rank, code in enumerate(codes) if code}
     blamed = [rank for rank in failed if not PEER_LOST.search(seen.ranks[rank].err)]
     early = [rank for rank, code in enumerate(codes) if code == 0]
     steps = [len(rank.steps) for rank in seen.ranks]
@@ -94,11 +94,11 @@ def explain_failure(seen: Observation) -> tuple[str, str, Cause]:
         where = f"rank {rank}, after step {steps[rank]}"
         sentence = f"rank {rank} ended after step {steps[rank]}, while the others still had work"
         return f"exit codes {codes}", where, Cause("dead_rank", sentence)
-    rank = min(blamed or failed, key=lambda r: (codes[r] > 0, r))
-    if seen.ended.first in blamed and codes[rank] > 0:
+    rank = min(blamed or failed, key=lambda r: (failed[r] > 0, r))
+    if seen.ended.first in blamed and failed[rank] > 0:
         rank = seen.ended.first
     where = f"rank {rank}, after step {steps[rank]}"
-    return explain_exit(rank, codes[rank], seen, where)
+    return explain_exit(rank, failed[rank], seen, where)
 
 
 def explain_exit(rank: int, code: int, seen: Observation, where: str) -> tuple[str, str, Cause]:

@@ -13,6 +13,7 @@ CLOSE = 0.02  # a fit is accepted if it leaves at most this share of the gradien
 
 def explain_gradients(evidence: Evidence, deviation: Deviation) -> Cause:
     """The Cause of gradients that first differ at `deviation`."""
+    assert deviation.step is not None, "nothing deviates"
     step = deviation.step - 1
     fits = [fit(evidence, step, rank) for rank in range(evidence.size)]
     for explain in (by_zeros, by_passes, by_ranks, by_history, by_tensors, by_rounding, by_rest):

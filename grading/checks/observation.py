@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from grading.plan import Ended
 
@@ -31,7 +32,7 @@ class Step:
     gradients: np.ndarray
     rate: float  # the largest learning rate of its parameter groups
     optimizer: str  # the module that its class is from
-    after: np.ndarray | None = None
+    after: Any = None  # the new weights, like gradients
     checksums: list = field(default_factory=list)  # of the new weights
     collectives: list = field(default_factory=list)  # from its first pass to its update
     late: list = field(default_factory=list)  # from its update to the next pass
@@ -47,10 +48,11 @@ class Step:
     @property
     def loss(self) -> float | None:
         """The mean loss over the step's rows; None if some pass had none."""
-        if not self.forwards or any(f.loss is None for f in self.forwards):
+        losses = [forward.loss for forward in self.forwards if forward.loss is not None]
+        if not losses or len(losses) < len(self.forwards):
             return self.values[0] if len(self.values) == len(self.forwards) == 1 else None
         weights = [len(forward.rows) for forward in self.forwards]
-        return float(np.average([forward.loss for forward in self.forwards], weights=weights))
+        return float(np.average(losses, weights=weights))
 
 
 @dataclass
@@ -69,7 +71,7 @@ class Rank:
     names: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     ddp: bool = False
-    start: np.ndarray | None = None
+    start: Any = None  # the first weights (tensors, WIDTH)
     steps: list[Step] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     collectives: list = field(default_factory=list)

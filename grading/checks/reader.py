@@ -118,11 +118,19 @@ class Reader:
 
     def step(self, gradients, rate, optimizer, seconds):
         """An update begins."""
-        one = Step(self.done, self.values, unpack(gradients), rate, optimizer)
-        one.after, one.checksums = self.current, self.checksums  # unless `updated` replaces them
-        one.collectives, one.seconds = self.collectives, seconds
-        one.waited = seconds - self.backward_ended
-        one.weights_changed_early = self.weights_changed_early
+        one = Step(
+            forwards=self.done,
+            values=self.values,
+            gradients=unpack(gradients),
+            rate=rate,
+            optimizer=optimizer,
+            after=self.current,  # unless `updated` replaces them
+            checksums=self.checksums,
+            collectives=self.collectives,
+            seconds=seconds,
+            weights_changed_early=self.weights_changed_early,
+            waited=seconds - self.backward_ended,
+        )
         self.rank.steps.append(one)
         self.done, self.values, self.collectives, self.forwards = [], [], [], []
         self.weights_changed_early = False

@@ -88,7 +88,7 @@ def hide_paths(folder: Path, readable: Iterable[Path], hidden: Iterable[Path], s
     kit = [p for p in KIT.iterdir() if p.is_dir() and not Path(sys.prefix).is_relative_to(p)]
     covered = {Path("/tmp").resolve(), Path("/var/tmp").resolve(), Path("/dev/shm"), *kit}
     covered |= {Path(path).resolve() for path in hidden}
-    covered |= {closed(path) for path in libraries()} - {None}
+    covered |= {barred for path in libraries() if (barred := closed(path))}
     mounted = [p for p in covered if p.is_dir() and covered.isdisjoint(p.parents)]
     for path in mounted:
         bounds = f"size={size},mode={'1777' if path.name in ('tmp', 'shm') else '755'}"

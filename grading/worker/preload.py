@@ -15,7 +15,7 @@ from transformers import (  # noqa: F401
     AutoTokenizer,
     BertForSequenceClassification,
     BertTokenizer,
-    BertTokenizerFast,
+    BertTokenizerFast,  # pyright: ignore[reportAttributeAccessIssue]
     get_linear_schedule_with_warmup,
 )
 

@@ -171,7 +171,7 @@ def read_rows(module, args, kwargs) -> dict[str, list]:
 
 def loss_and_logits(output, labeled: bool) -> tuple:
     """What a model returned, as an object or a tuple; a tuple starts with the loss if `labeled`."""
-    sequence = output if isinstance(output, (tuple, list)) else ()
+    sequence = list(output) if isinstance(output, (tuple, list)) else []
     loss = getattr(output, "loss", sequence[0] if sequence and labeled else None)
     logits = getattr(output, "logits", None)
     if logits is None and sequence:

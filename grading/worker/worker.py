@@ -64,7 +64,7 @@ def work(
     except BaseException:
         traceback.print_exc()
     with contextlib.suppress(BaseException):
-        threading._shutdown()
+        threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()

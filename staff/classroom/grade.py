@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from staff.classroom.tables import Row, summary_text, write_tables
 
 from tqdm import tqdm
 
+DESCRIPTION = "Grades a folder of submissions, and resumes where it was stopped."
 IGNORED = ("__MACOSX", "Thumbs.db")
 
 
@@ -101,7 +102,7 @@ def grade_class(folder: Path, out: Path, options: Options) -> list[Row]:
 
 def grade_all(
     submissions: Mapping[str, Path], options: Options
-) -> Iterator[tuple[str, Report | None, str]]:
+) -> Generator[tuple[str, Report | None, str], None, None]:
     """Grade submissions, several at once; yields (name, report, "") or (name, None, why not)."""
     waiting, running = deque(submissions.items()), {}
     try:
@@ -139,9 +140,7 @@ def shown(name: str) -> str:
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     """The command line's options; UserError for those that are not valid."""
-    parser = argparse.ArgumentParser(
-        prog="python -m staff grade", description=__doc__.splitlines()[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m staff grade", description=DESCRIPTION)
     add = parser.add_argument
     add("folder", type=Path, metavar="FOLDER", help="the folder of submissions")
     add("--jobs", type=int, default=1, help="submissions graded at once (default: 1)")

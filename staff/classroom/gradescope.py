@@ -39,6 +39,7 @@ FILES = (
     "staff/__main__.py",
     "staff/reference.py",
 )
+DESCRIPTION = "Makes the autograder for Gradescope, or runs it where it is unpacked."
 CLEANUP_SECONDS = 3.0  # for a grader that is out of time to end its workers
 LARGEST_TRACEBACK = 20_000  # characters
 SETUP = """#!/usr/bin/env bash
@@ -125,9 +126,7 @@ def update(results: Results, kind: str, content: Any) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Make the archive, or run where it is unpacked; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m staff gradescope", description=__doc__.splitlines()[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m staff gradescope", description=DESCRIPTION)
     add = parser.add_argument
     add("--out", type=Path, default=Path("autograder.zip"), help="the archive to write")
     add("--torch", default="", help="the build of PyTorch (default: the one in setup.sh)")

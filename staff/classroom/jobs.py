@@ -94,7 +94,7 @@ def stop(jobs: Iterable[Job], seconds: float = STOP_SECONDS) -> None:
     for job in jobs:
         job.process.join(max(0.0, deadline - time.monotonic()))
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(job.process.pid, signal.SIGKILL)
+            os.killpg(job.process.pid, signal.SIGKILL)  # pyright: ignore[reportArgumentType]
         job.process.kill()
         job.process.join()
         job.connection.close()

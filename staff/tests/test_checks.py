@@ -1,4 +1,4 @@
-"""The checks' own judgement: numbers found in a text, rows that ranks read, rates, the rubric."""
+"""The checks' own judgment: numbers found in a text, rows that ranks read, rates, the rubric."""
 
 import subprocess
 import sys
