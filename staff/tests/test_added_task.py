@@ -18,6 +18,7 @@ ROW = """    Task(
         by_hand=True,
     ),
 """
+LISTED = "| [5](task5/README.md) | all_reduce, once more | "
 POINTS = "  task5: {runs: 1, gradients: 2, collectives: 3}\n"
 
 
@@ -39,7 +40,7 @@ def copy(tmp_path_factory):
         if name.startswith("task2b/"):
             added = folder / name.replace("task2b/", "task5/", 1)
             added.parent.mkdir(exist_ok=True)
-            added.write_bytes((ROOT / name).read_bytes())
+            added.write_text((ROOT / name).read_text().replace("(task2b): ", "(task5): "))
     table = folder / "common" / "tasks.py"
     before, after = table.read_text().split("\n)\nTASKS = ")
     table.write_text(f"{before}\n{ROW})\nTASKS = {after}")
@@ -66,3 +67,19 @@ def test_it_is_graded(copy):
     selected = ("-p", "no:cacheprovider", "-k", "task5", "--submission", str(copy))
     printed = in_copy(copy, "-m", "pytest", "-q", "tests/grading", *selected)
     assert "graded: 3 of 3 checks passed, 6 of 6 points" in printed
+
+
+def test_it_is_in_the_table_of_the_readme(copy):
+    in_copy(copy, "-m", "common.tasks", "README.md")
+    assert LISTED in (copy / "README.md").read_text()
+
+
+def test_it_is_handed_out(copy):
+    handout = copy.parent / "handout"
+    in_copy(copy, "-m", "staff", "handout", str(handout))
+    script = (handout / "task5" / "run_glue.py").read_text()
+    assert script.count("    # TODO(task5): ") == 1
+    assert script.count("    # CARRIED(task1): ") == 3
+    assert "all_reduce(" not in script
+    assert "\n## task5\n\n- task5/run_glue.py:" in (handout / "TODO.md").read_text()
+    assert LISTED in (handout / "README.md").read_text()
