@@ -9,6 +9,18 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Iterable[object]]) -> st
     return "\n".join(f"| {' | '.join(map(cell, line))} |" for line in lines)
 
 
+def text_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table for a terminal: a title, right-aligned columns, the first one left-aligned."""
+    first = max(len(str(row[0])) for row in rows)
+    cells = [["", *heads], *([str(row[0]).ljust(first), *row[1:]] for row in rows)]
+    widths = [max(len(str(row[i])) for row in cells) for i in range(len(heads) + 1)]
+    lines = [
+        "  ".join(str(cell).rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in cells
+    ]
+    return "\n".join([title, *(f"  {line.rstrip()}" for line in lines), ""])
+
+
 def cell(value: object) -> str:
     """One cell's text."""
     return " ".join(str(value).replace("|", "\\|").split("\n"))

@@ -8,10 +8,19 @@ grading/rubric.yaml.
 
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from common.tables import markdown_table
+
+
+@dataclass(frozen=True)
+class ShortRun:
+    """A further run of a task in `make demo`, of a few steps: what differs from the task's own."""
+
+    suffix: str  # of its folder's name
+    flags: str = ""
+    total_batch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -21,8 +30,7 @@ class Task:
     `name` is its folder, `title` how texts name it. `base` is the task whose script it differs from
     by the lesson alone. `collectives` are those that its gradients travel by; with `by_hand` its
     script calls them between the backward pass and the update. `profiles` is the task whose
-    synchronization it measures by default. `demo` has its further short runs in `make demo`:
-    suffix of the run's name -> flags.
+    synchronization it measures by default. `demo` has its further short runs in `make demo`.
     """
 
     name: str
@@ -32,7 +40,7 @@ class Task:
     collectives: tuple[str, ...] = ()
     by_hand: bool = False
     profiles: str | None = None
-    demo: dict[str, str] = field(default_factory=dict)
+    demo: tuple[ShortRun, ...] = ()
 
     @property
     def key(self) -> str:
@@ -87,15 +95,16 @@ TABLE = (
         base="task2b",
         collectives=("all_reduce",),
         profiles="task2b",
-        demo={
-            "2a": "--method 2a",
-            "3": "--method 3",
-            "16": "--per_gpu_train_batch_size {sixteenth}",
-        },
+        demo=(
+            ShortRun("2a", "--method 2a"),
+            ShortRun("3", "--method 3"),
+            ShortRun("16", total_batch=16),
+        ),
     ),
 )
 TASKS = {task.name: task for task in TABLE}
 BY_KEY = {task.key: task for task in TABLE}
+COMPARED = tuple(task for task in TABLE if not task.profiles)  # each trains in its own way
 MARKERS = "<!-- tasks: `python -m common.tasks FILE` writes this table -->", "<!-- end -->"
 
 

@@ -1,0 +1,1 @@
+"""Experiments: they start runs and report on them."""

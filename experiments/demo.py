@@ -1,68 +1,83 @@
 """The main job: every task on this machine, on sample data and the tiny BERT, side by side.
 
-python -m experiments.demo [--workers 4] [--output_dir runs/demo]
+    python -m experiments.demo [--workers 4] [--tasks 1,2a] [--output_dir runs/demo]
+
+Further flags go to the tasks.
 """
 
 import argparse
 import sys
 import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.launch import launch
+from cluster.launch import Result, launch
 from common.errors import UserError
+from common.tasks import TABLE, Task
+from experiments.command import KIT, choose_tasks, keys_of, training_command, workers_of
 from report import build, compare
-from report.runs import load_run
+from report.runs import Run, load_run
 
-KIT = Path(__file__).resolve().parent.parent
 TOTAL_BATCH = 64
 FLAGS = (
-    "--model_type bert --model_name_or_path tiny --task_name RTE --do_train --do_eval "
-    "--max_seq_length 128 --per_gpu_eval_batch_size 64 --learning_rate 5e-4 --num_train_epochs 3 "
-    "--dropout 0 --overwrite_output_dir"
+    "--model_name_or_path tiny --task_name RTE --do_eval --max_seq_length 128 "
+    "--per_gpu_eval_batch_size 64 --learning_rate 5e-4 --num_train_epochs 3 --dropout 0"
 )
 SHORT = "--max_steps 12"  # enough to count bytes
 
 
-def jobs(workers):
-    """(name of the run's folder, script, workers, further flags) of each run."""
-    yield "task1", "task1", 1, ""
-    for task in ("task2a", "task2b", "task3"):
-        yield task, task, workers, ""
-    yield "task4", "task4", workers, ""
-    for method in ("2a", "3"):
-        yield f"task4-{method}", "task4", workers, f"--method {method} {SHORT}"
-    yield (
-        "task4-16",
-        "task4",
-        workers,
-        f"--per_gpu_train_batch_size {max(1, 16 // workers)} {SHORT}",
-    )
+@dataclass(frozen=True)
+class Job:
+    """A run of the demo; `name` is its folder's."""
+
+    name: str
+    task: Task
+    workers: int
+    worker_batch: int
+    flags: str = ""
 
 
-def main(argv=None):
-    """Run the tasks and print the comparison; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workers", type=int, default=4, help="workers of tasks 2 to 4")
+def jobs(tasks: Iterable[Task], workers: int) -> Iterator[Job]:
+    """Every run of the demo: each task as it is, then its short runs."""
+    for task in tasks:
+        count = workers_of(task, workers)
+        yield Job(task.name, task, count, TOTAL_BATCH // count)
+        for short in task.demo:
+            batch = max(1, (short.total_batch or TOTAL_BATCH) // count)
+            name = f"{task.name}-{short.suffix}"
+            yield Job(name, task, count, batch, f"{short.flags} {SHORT}")
+
+
+def parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """The demo's own flags, and the rest, which are the tasks'; raises UserError."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--workers", type=int, default=4, help="of the distributed tasks")
+    parser.add_argument("--tasks", default=keys_of(TABLE), help="default: %(default)s")
     parser.add_argument("--output_dir", type=Path, default=KIT / "runs" / "demo")
-    args = parser.parse_args(argv)
+    args, flags = parser.parse_known_args(argv)
     if args.workers < 1 or TOTAL_BATCH % args.workers:
-        print(f"--workers {args.workers}: must divide {TOTAL_BATCH}", file=sys.stderr)
-        return 2
+        raise UserError(f"--workers {args.workers}: must divide {TOTAL_BATCH}")
+    args.tasks = choose_tasks(args.tasks, TABLE)
+    return args, flags
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the tasks and print the comparison; returns the exit code."""
     start, runs, unwritten = time.monotonic(), {}, []
     try:
-        for name, task, workers, more in jobs(args.workers):
-            print(f"demo: {name} with {workers} worker(s)", flush=True)
-            command = [str(KIT / task / "run_glue.py"), *FLAGS.split()]
-            command += ["--data_dir", str(KIT / "sample_data" / "RTE")]
-            command += ["--per_gpu_train_batch_size", str(TOTAL_BATCH // workers)]
-            command += ["--output_dir", str(args.output_dir / name), *more.split()]
-            result = launch(command, workers)
-            if result.code and not meets_todo(result):
+        args, flags = parse(argv)
+        for job in jobs(args.tasks, args.workers):
+            print(f"demo: {job.name} with {job.workers} worker(s)", flush=True)
+            folder = args.output_dir / job.name
+            result = launch(command_of(job, folder, flags), job.workers)
+            if result.code and not met_todo(result):
                 return result.code
             if result.code:
-                unwritten.append(name)
-                continue
-            runs[name] = load_run(args.output_dir / name)
+                unwritten.append(job.name)
+            else:
+                runs[job.name] = load_run(folder)
     except UserError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2
@@ -71,17 +86,24 @@ def main(argv=None):
     if runs:
         report(runs, args.output_dir)
     if unwritten:
-        print(f"demo: {', '.join(unwritten)}: not all is written yet; the lines above say where")
+        print(f"demo: {', '.join(unwritten)}: not finished yet; the lines above say what to write")
     print(f"demo: done in {time.monotonic() - start:.0f} s")
     return 1 if unwritten else 0
 
 
-def meets_todo(result):
+def command_of(job: Job, folder: Path, flags: list[str]) -> list[str]:
+    """A job's script and flags; those of the command line come last and win."""
+    data = ["--data_dir", str(KIT / "sample_data" / "RTE")]
+    more = [*FLAGS.split(), *data, *job.flags.split(), *flags]
+    return training_command(job.task.script, folder, job.worker_batch, more)
+
+
+def met_todo(result: Result) -> bool:
     """Whether a run has ended at a part that a student has still to write."""
     return any("TODO(" in line for worker in result.workers for line in worker.stderr)
 
 
-def report(runs, folder):
+def report(runs: dict[str, Run], folder: Path) -> None:
     """Print and draw the runs side by side, with every method's traffic; build a report."""
     whole = [run for name, run in runs.items() if "-" not in name]
     methods = [run for run in runs.values() if run.traffic]
@@ -92,8 +114,8 @@ def report(runs, folder):
     if not example.exists():  # it answers the tasks' questions: no student has it
         return
     answers = build.read_answers(example)
-    who = argparse.Namespace(netid="netid", first="First", last="Last")
-    build.build(list(runs.values()), answers, who, folder / "netid_First_Last.pdf")
+    student = build.Student("netid", "First", "Last")
+    build.build(list(runs.values()), answers, student, folder / "netid_First_Last.pdf")
     print(f"example of a report: {folder / 'netid_First_Last.pdf'}")
 
 

@@ -17,82 +17,87 @@ from common.cli import words
 from common.errors import UserError
 from common.files import write_whole
 from common.record.traffic import difference
-from report.runs import load_run
+from common.tables import markdown_table
+from common.tasks import TABLE, TASKS
+from experiments.command import training_command
+from report.runs import Run, load_run
 
-SCRIPT = Path(__file__).resolve().parents[1] / "task4" / "run_glue.py"
+TASK = next(task for task in TABLE if task.profiles)
 
 
-def parse(argv):
-    """The sweep's own flags, and the rest, which are task 4's."""
+def parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """The sweep's own flags, and the rest, which are task 4's; raises UserError."""
+    usual = TASKS[TASK.strategy].key
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--workers", type=int, default=4, help="on this machine (default: 4)")
     parser.add_argument("--batches", type=words, default="64,32,16", help="total batch sizes")
     parser.add_argument("--dtypes", type=words, default="float32,bfloat16", help="of gradients")
-    parser.add_argument("--methods", type=words, default="2b", help="of 2a, 2b, 3 (default: 2b)")
-    parser.add_argument("--output_dir", type=Path, required=True, help="folder for all of it")
+    parser.add_argument("--methods", type=words, default=usual, help="default: %(default)s")
+    parser.add_argument("--output_dir", type=Path, required=True, help="folder for all runs")
     args, flags = parser.parse_known_args(argv)
+    if args.workers < 1:
+        raise UserError(f"--workers {args.workers}: must be 1 or more")
     for batch in args.batches:
-        if not batch.isdigit() or args.workers < 1 or int(batch) % args.workers:
-            parser.error(f"--batches {batch}: must divide evenly among {args.workers} workers")
+        if not batch.isdigit() or int(batch) < 1 or int(batch) % args.workers:
+            raise UserError(f"--batches {batch}: must divide evenly among {args.workers} workers")
     return args, flags
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
     """Run every combination, print the table, and return the exit code: 1 if a run failed."""
-    args, flags = parse(argv)
-    cells = list(itertools.product(args.methods, args.batches, args.dtypes))
-    rows, failures = [], []
-    for number, (method, batch, dtype) in enumerate(cells, 1):
-        name = f"{method}-{batch}-{dtype}"
-        print(f"sweep: {number} of {len(cells)}: {name}", flush=True)
-        command = [str(SCRIPT), "--do_train", "--num_train_epochs", "1", *flags]
-        command += ["--method", method, "--gradient_dtype", dtype, "--overwrite_output_dir"]
-        command += ["--per_gpu_train_batch_size", str(int(batch) // args.workers)]
-        command += ["--output_dir", str(args.output_dir / name)]
-        try:
+    rows, failed = [], False
+    try:
+        args, flags = parse(argv)
+        cells = list(itertools.product(args.methods, args.batches, args.dtypes))
+        for number, (method, batch, dtype) in enumerate(cells, 1):
+            name = f"{method}-{batch}-{dtype}"
+            print(f"sweep: {number} of {len(cells)}: {name}", flush=True)
+            more = ["--num_train_epochs", "1", *flags]
+            more += ["--method", method, "--gradient_dtype", dtype]
+            folder, worker_batch = args.output_dir / name, int(batch) // args.workers
+            command = training_command(TASK.script, folder, worker_batch, more)
             result = launch(command, args.workers, quiet=True)
             if result.code:
-                failures.append(f"{name} failed: {result.summary()}")
-                print(failures[-1], file=sys.stderr)
-                continue
-            rows.append(row(load_run(args.output_dir / name), batch))
-        except UserError as error:
-            print(f"sweep: {error}", file=sys.stderr)
-            return 2
-        except KeyboardInterrupt:
-            return 130
+                failed = True
+                print(f"{name} failed: {result.summary()}", file=sys.stderr)
+            else:
+                rows.append(row(load_run(folder), int(batch)))
+    except UserError as error:
+        print(f"sweep: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
     text = table(rows)
     print(text)
     if rows:
         write_whole(args.output_dir / "sweep.json", json.dumps(rows, indent=1) + "\n")
         write_whole(args.output_dir / "sweep.md", text + "\n")
-    return 1 if failures else 0
+    return 1 if failed else 0
 
 
-def row(run, batch):
+def row(run: Run, batch: int) -> dict[str, object]:
     """One run's row of the table: bytes are of an iteration's mean and of the first epoch."""
     mean, epoch = run.traffic["per_iteration"], run.traffic["epochs"][0]
     return {
         "method": run.traffic["method"],
-        "total batch": int(batch),
+        "total batch": batch,
         "gradients": run.traffic["dtype"],
         "iterations": sum(i["epoch"] == 1 for i in run.traffic["iterations"]),
-        "handed over, MB/iteration": round(mean["payload"] / 1e6, 3),
+        "payload, MB/iteration": round(mean["payload"] / 1e6, 3),
         "rank 0 sends, MB/iteration": round(mean["sent_bytes"] / 1e6, 3),
         "expected, MB/iteration": round(mean["expected"] / 1e6, 3),
-        "counted, MB/iteration": round(mean["measured"] / 1e6, 3),
+        "measured, MB/iteration": round(mean["measured"] / 1e6, 3),
         "difference, %": round(difference(mean) or 0.0, 2),
-        "counted, MB/epoch": round(epoch["measured"] / 1e6, 1),
+        "measured, MB/epoch": round(epoch["measured"] / 1e6, 1),
         "ms/iteration": round(1000 * run.seconds("total"), 1),
     }
 
 
-def table(rows):
+def table(rows: list[dict[str, object]]) -> str:
     """The rows in Markdown."""
     if not rows:
         return "no run succeeded"
-    lines = ["| " + " | ".join(rows[0]) + " |", "|" + " --- |" * len(rows[0])]
-    return "\n".join(lines + ["| " + " | ".join(map(str, r.values())) + " |" for r in rows])
+    return markdown_table(list(rows[0]), (row.values() for row in rows))
 
 
 if __name__ == "__main__":

@@ -5,34 +5,25 @@ python -m report.compare RUN_DIR ... [--picture FILE]
 
 import argparse
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from common.errors import UserError
 from common.record.clock import PHASES
 from common.record.traffic import difference
-from report.runs import load_run
-from report.style import COLOURS, HATCHES, LINES, pyplot
+from common.tables import text_table
+from report.runs import Run, load_run
+from report.style import COLORS, HATCHES, LINES, pyplot
 
 
-def table(title, heads, rows):
-    """Lines of a table: a title, right-aligned columns, the first one left-aligned."""
-    first = max(len(row[0]) for row in rows)
-    cells = [["", *heads], *([row[0].ljust(first), *row[1:]] for row in rows)]
-    widths = [max(len(str(row[i])) for row in cells) for i in range(len(heads) + 1)]
-    lines = [
-        "  ".join(str(cell).rjust(width) for cell, width in zip(row, widths, strict=True))
-        for row in cells
-    ]
-    return "\n".join([title, *(f"  {line.rstrip()}" for line in lines), ""])
-
-
-def side_by_side(runs):
-    """The text of the comparison of whole runs: what each step and each epoch came to."""
+def side_by_side(runs: Sequence[Run]) -> str:
+    """The comparison of whole runs as text: losses, metrics and times."""
     heads = [f"task {run.name}" for run in runs]
     parts = (losses_table(runs, heads), metrics_table(runs, heads), times_table(runs, heads))
     return "\n".join(part for part in parts if part)
 
 
-def losses_table(runs, heads):
+def losses_table(runs: Sequence[Run], heads: list[str]) -> str:
     """The first five losses, and how far each run's are from the first run's."""
     first = runs[0].losses
     rows = [
@@ -45,10 +36,10 @@ def losses_table(runs, heads):
         pairs = zip(run.losses[:steps], first[:steps], strict=True)
         gaps.append(f"{max(abs(a - b) for a, b in pairs):.1e}")
     rows.append(["max |difference|, first epoch", *gaps])
-    return table("loss, the mean over all workers' examples", heads, rows)
+    return text_table("loss, the mean over all workers' examples", heads, rows)
 
 
-def metrics_table(runs, heads):
+def metrics_table(runs: Sequence[Run], heads: list[str]) -> str:
     """The metrics after each epoch, where a run has them."""
     epochs = sorted({m["epoch"] for run in runs for m in run.facts["metrics"]})
     names = [n for n in (runs[0].facts["metrics"] or [{}])[0] if n != "epoch"]
@@ -58,10 +49,10 @@ def metrics_table(runs, heads):
         for name in names:
             values = (f"{m[name]:.4f}" if name in m else "-" for m in found)
             rows.append([f"{name} after epoch {epoch}", *values])
-    return table("dev set", heads, rows) if rows else ""
+    return text_table("dev set", heads, rows) if rows else ""
 
 
-def times_table(runs, heads):
+def times_table(runs: Sequence[Run], heads: list[str]) -> str:
     """Mean seconds per iteration by phase, without the first iteration."""
     rows = [
         [phase, *(f"{1000 * run.seconds(phase):.1f}" for run in runs)]
@@ -69,37 +60,37 @@ def times_table(runs, heads):
     ]
     rows.append(["iterations", *(str(len(run.steps[0]) - 1) for run in runs)])
     title = "milliseconds per iteration, mean over the ranks, the first iteration discarded"
-    return table(title, heads, rows)
+    return text_table(title, heads, rows)
 
 
-def traffic_table(runs):
-    """Expected against counted bytes, for the runs that recorded them."""
+def traffic_table(runs: Sequence[Run]) -> str:
+    """Expected and measured bytes, for the runs that recorded them."""
     rows = []
     for run in runs:
         if run.traffic:
             mean = run.traffic["per_iteration"]
             sizes = (f"{mean[k] / 1e6:.3f}" for k in ("payload", "sent_bytes", "expected"))
-            counted, off = mean["measured"] / 1e6, difference(mean)
+            measured, off = mean["measured"] / 1e6, difference(mean)
             gap = "-" if off is None else f"{off:+.2f} %"
-            rows.append([f"task {run.name}", *sizes, f"{counted:.3f}", gap])
+            rows.append([f"task {run.name}", *sizes, f"{measured:.3f}", gap])
     title = "traffic per iteration, MB (sent and received; on loopback of all workers together)"
-    heads = ["handed over", "rank 0 sends", "expected", "measured", "difference"]
-    return table(title, heads, rows) if rows else ""
+    heads = ["payload", "rank 0 sends", "expected", "measured", "difference"]
+    return text_table(title, heads, rows) if rows else ""
 
 
-def picture(runs, path, measured=None):
+def picture(runs: Sequence[Run], path: Path | str, measured: Sequence[Run] = ()) -> None:
     """Draw losses and times of `runs`, and traffic of `measured`; the suffix is the format."""
     figure, (left, middle, right) = pyplot().subplots(1, 3, figsize=(14, 4.2), layout="constrained")
     for i, run in enumerate(runs):
         steps = range(1, len(run.losses) + 1)
-        colour, style = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
-        left.plot(steps, run.losses, ls=style, color=colour, label=f"task {run.name}")
+        color, style = COLORS[i % len(COLORS)], LINES[i % len(LINES)]
+        left.plot(steps, run.losses, ls=style, color=color, label=f"task {run.name}")
     left.set(xlabel="step", ylabel="loss", title="loss of all workers' examples")
     left.legend()
     names, bottom = [run.name for run in runs], [0.0] * len(runs)
-    for phase, colour, hatch in zip(PHASES, COLOURS, HATCHES, strict=False):
+    for phase, color, hatch in zip(PHASES, COLORS, HATCHES, strict=False):
         height = [1000 * run.seconds(phase) for run in runs]
-        middle.bar(names, height, 0.6, bottom, color=colour, hatch=hatch, label=phase)
+        middle.bar(names, height, 0.6, bottom, color=color, hatch=hatch, label=phase)
         bottom = [low + more for low, more in zip(bottom, height, strict=True)]
     middle.set(xlabel="task", ylabel="milliseconds", title="time per iteration")
     middle.margins(y=0.3)
@@ -108,8 +99,8 @@ def picture(runs, path, measured=None):
     for offset, key in ((-0.2, "expected"), (0.2, "measured")):
         places = [i + offset for i in range(len(measured))]
         sizes = [run.traffic["per_iteration"][key] / 1e6 for run in measured]
-        hatch, colour = ("", COLOURS[0]) if key == "expected" else ("//", COLOURS[1])
-        right.bar(places, sizes, 0.38, color=colour, hatch=hatch, label=key)
+        hatch, color = ("", COLORS[0]) if key == "expected" else ("//", COLORS[1])
+        right.bar(places, sizes, 0.38, color=color, hatch=hatch, label=key)
     right.set_xticks(range(len(measured)), [run.name for run in measured])
     right.set(xlabel="task: method", ylabel="MB", title="traffic per iteration, all workers")
     right.margins(y=0.2)
@@ -119,14 +110,14 @@ def picture(runs, path, measured=None):
     workers = max(run.facts["world_size"] for run in runs)
     commit = (facts["git_commit"] or "no commit")[:12]
     figure.suptitle(
-        f"{facts['task']}, {facts['arguments']['model_name_or_path']}, up to {workers} workers on "
-        f"{facts['host']} ({facts['processor']}, {facts['cores']} cores), {commit}",
+        f"{facts['glue_task']}, {facts['arguments']['model_name_or_path']}, up to {workers} "
+        f"workers on {facts['host']} ({facts['processor']}, {facts['cores']} cores), {commit}",
         fontsize=9,
     )
     figure.savefig(path, dpi=120)
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
     """Print the comparison; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="--output_dir of a run")

@@ -3,7 +3,7 @@
 Of a worker's batch of b examples, gradients of S bytes and links that carry B bytes per second each
 way, N workers, the latency-bandwidth ("alpha-beta") model has
 
-    compute          f + e b                      seconds, on a machine of one's own
+    compute          f + e b                      seconds, on a machine per worker
     gather+scatter   2 (N-1) (S/B + a k)          all through rank 0's link, in k buckets
     ring all_reduce  2 (N-1) (S/(N B) + a k)      a piece of 1/N per message
     DDP              each bucket's ring as soon as its gradients are there, under the backward pass
@@ -18,10 +18,12 @@ overlap).
 """
 
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from common.errors import UserError
 from common.gradients import BUCKET_BYTES
+from common.tasks import BY_KEY
 from common.units import bits_per_second
 
 import numpy
@@ -30,7 +32,7 @@ from scipy.optimize import nnls
 DDP_FIRST, DDP_BUCKET = 2**20, 25 * 2**20  # bytes: DistributedDataParallel's defaults
 
 
-def bytes_per_second(rate):
+def bytes_per_second(rate: str) -> float:
     """1gbit -> 125e6."""
     return bits_per_second(rate) / 8
 
@@ -49,27 +51,27 @@ class Model:
     gradient_bytes: int
     embedding_bytes: int  # of these, in the embedding, whose gradients come last
 
-    def compute(self, batch):
-        """Seconds of an iteration without synchronisation."""
+    def compute(self, batch: float) -> float:
+        """Seconds of an iteration without synchronization."""
         return self.fixed + self.example * batch
 
-    def network(self, task, workers, rate, size=None):
+    def network(self, task: str, workers: int, rate: str, size: int | None = None) -> float:
         """Seconds that the network takes to average `size` bytes (default: all gradients)."""
         size = self.gradient_bytes if size is None else size
         pieces, messages = network_terms(task, workers, size)
         return self.line * pieces / bytes_per_second(rate) + self.latency * messages
 
-    def seconds(self, task, workers, batch, rate, sharing=1):
+    def seconds(self, task: str, workers: int, batch: float, rate: str, sharing: int = 1) -> float:
         """Seconds of an iteration; `sharing` workers share one machine's cores."""
         compute = sharing * self.compute(batch)
         if workers == 1:
             return compute
         handling = sharing * self.handling * self.gradient_bytes
-        if task != "3":
+        if BY_KEY[task].by_hand:
             return compute + handling + self.network(task, workers, rate)
-        return max(compute + handling, self.overlapped(workers, compute, rate) + handling)
+        return max(compute + handling, self.overlapped(task, workers, compute, rate) + handling)
 
-    def overlapped(self, workers, compute, rate):
+    def overlapped(self, task: str, workers: int, compute: float, rate: str) -> float:
         """Seconds of an iteration of DDP: the network works on a bucket once it is ready."""
         rest = compute * (1 - self.forward - self.backward)
         start, sent = compute * self.forward, 0
@@ -79,35 +81,38 @@ class Model:
             size = min(DDP_BUCKET if sent else DDP_FIRST, self.gradient_bytes - sent)
             sent += size
             ready = start + backward * min(1.0, sent / early)
-            done = max(done, ready) + self.network("3", workers, rate, size)
+            done = max(done, ready) + self.network(task, workers, rate, size)
         return max(done, start + backward) + rest
 
-    def efficiency(self, task, workers, batch, rate):
+    def efficiency(self, task: str, workers: int, batch: float, rate: str) -> float:
         """Of one worker's examples per second, the share that each of many reaches."""
         return self.compute(batch) / self.seconds(task, workers, batch, rate)
 
 
-def network_terms(task, workers, size):
+def network_terms(task: str, workers: int, size: int) -> tuple[float, int]:
     """(bytes through the busiest link one after the other, messages one after the other)."""
-    bucket = DDP_BUCKET if task == "3" else BUCKET_BYTES
+    bucket = BUCKET_BYTES if BY_KEY[task].by_hand else DDP_BUCKET
     buckets, others = -(-size // bucket), workers - 1
-    if task == "2a":
+    if "gather" in BY_KEY[task].collectives:  # all through the root
         return 2 * others * size, 2 * others * buckets
     return 2 * others / workers * size, 2 * others * buckets
 
 
-def calibrate(cells):
-    """The Model from a few cells, and those cells: one worker's, and 2a's and 2b's at one rate.
+def calibrate(cells: list[dict]) -> tuple[Model, list[dict]]:
+    """The Model from a few cells, and those cells: one worker's, and others' at one rate.
+
+    The others are of the tasks that synchronize by hand, whose waiting is measured as such.
 
     The rate is the middle one, the workers are the fewest and the most, the batch the smallest.
     Least squares of the relative errors, no cost below 0. Raises UserError where cells are missing.
     """
     alone = [cell for cell in cells if cell["workers"] == 1]
-    many = [cell for cell in cells if cell["workers"] > 1 and cell["task"] in ("2a", "2b")]
+    many = [cell for cell in cells if cell["workers"] > 1 and BY_KEY[cell["task"]].by_hand]
     if len({cell["batch"] for cell in alone}) < 2 or not many:
         raise UserError(
-            "to calibrate, a sweep needs one worker at two batch sizes, and tasks 2a and 2b with "
-            "more: let --workers hold 1 and a larger number, such as 1,2,4"
+            "to calibrate, a sweep needs one worker at two batch sizes, and a task that "
+            "synchronizes by hand (2a, 2b) with more: pass --workers with 1 and a larger number, "
+            "such as 1,2,4"
         )
     rates = sorted({cell["rate"] for cell in many}, key=bytes_per_second)
     ends = {pick(cell["workers"] for cell in many) for pick in (min, max)}
@@ -142,17 +147,17 @@ def calibrate(cells):
     ), [*alone, *used]
 
 
-def fit(rows, times):
+def fit(rows: list[tuple], times: list[float]) -> Iterator[float]:
     """The costs, none negative, whose sums with `rows` come closest to `times`, relatively."""
     weights = 1 / numpy.array(times)
     costs, _ = nnls(numpy.array(rows, dtype=float) * weights[:, None], times * weights)
     return map(float, costs)
 
 
-def check(model, cells):
+def check(model: Model, cells: list[dict]) -> list[dict]:
     """A row for every cell of several workers: measured, predicted, and what limits it.
 
-    Here all share one machine's cores: a cell tells of the network where that takes at least half
+    Here all share one machine's cores: the network is a cell's limit where it takes at least half
     of the time that is predicted.
     """
     rows = []
@@ -173,7 +178,7 @@ def check(model, cells):
     return rows
 
 
-def accuracy(rows):
+def accuracy(rows: list[dict]) -> tuple[float, float] | None:
     """Median and largest |relative error| of the rows that the network limits; None if none are."""
     errors = [abs(row["error"]) for row in rows if row["limit"] == "network"]
     return (statistics.median(errors), max(errors)) if errors else None

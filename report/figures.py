@@ -2,20 +2,22 @@
 
     python -m report.figures RUN_DIR ... [--output_dir figures]
 
-Draws what the records of the runs hold, each figure as PNG and SVG, and says which it left out.
+Draws what the records of the runs hold, each figure as PNG and SVG, and lists what it left out.
 """
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from common.errors import UserError
 from common.record.clock import PHASES
-from report.runs import load_run
-from report.style import COLOURS, HATCHES, LINES, MARKS, pyplot, save
+from report.runs import Run, load_run
+from report.style import COLORS, HATCHES, LINES, MARKS, pyplot, save
 
 
-def names_of(runs):
+def names_of(runs: Sequence[Run]) -> list[str]:
     """A name for each run: its task, with its folder where several have the same."""
     tasks = [f"task {run.name}" for run in runs]
     return [
@@ -24,7 +26,7 @@ def names_of(runs):
     ]
 
 
-def source_of(runs):
+def source_of(runs: Sequence[Run]) -> str:
     """The runs, machines and commits that a figure comes from, in two lines."""
     machines = {
         f"{run.facts['host']} ({run.facts['processor']}, {run.facts['cores']} cores)"
@@ -35,14 +37,14 @@ def source_of(runs):
     return f"runs: {folders}\n{'; '.join(sorted(machines))}; commit {', '.join(sorted(commits))}"
 
 
-def draw_losses(runs):
+def draw_losses(runs: Sequence[Run]) -> Any:
     """The global loss of each step, and beneath how far each run is from the first."""
     figure, (upper, lower) = pyplot().subplots(
         2, 1, figsize=(8, 6.5), sharex=True, height_ratios=(2, 1), layout="constrained"
     )
     first = runs[0].losses
     for i, (run, name) in enumerate(zip(runs, names_of(runs), strict=True)):
-        style = {"color": COLOURS[i % len(COLOURS)], "ls": LINES[i % len(LINES)]}
+        style = {"color": COLORS[i % len(COLORS)], "ls": LINES[i % len(LINES)]}
         upper.plot(range(1, len(run.losses) + 1), run.losses, label=name, **style)
         if i:
             gaps = [abs(a - b) for a, b in zip(run.losses, first, strict=False)]
@@ -53,13 +55,13 @@ def draw_losses(runs):
     return figure
 
 
-def draw_phases(runs):
+def draw_phases(runs: Sequence[Run]) -> Any:
     """Milliseconds of each phase of an iteration: mean over ranks and steps, first discarded."""
     figure, axis = pyplot().subplots(figsize=(1.6 * len(runs) + 3, 4.5), layout="constrained")
     bottom = [0.0] * len(runs)
-    for phase, colour, hatch in zip(PHASES, COLOURS, HATCHES, strict=False):
+    for phase, color, hatch in zip(PHASES, COLORS, HATCHES, strict=False):
         height = [1000 * run.seconds(phase) for run in runs]
-        axis.bar(names_of(runs), height, 0.6, bottom, color=colour, hatch=hatch, label=phase)
+        axis.bar(names_of(runs), height, 0.6, bottom, color=color, hatch=hatch, label=phase)
         bottom = [low + more for low, more in zip(bottom, height, strict=True)]
     axis.set(ylabel="milliseconds per iteration")
     axis.margins(y=0.25)
@@ -67,25 +69,25 @@ def draw_phases(runs):
     return figure
 
 
-def draw_iterations(runs):
+def draw_iterations(runs: Sequence[Run]) -> Any:
     """Every iteration's time on rank 0, with the discarded first one marked."""
     figure, axis = pyplot().subplots(figsize=(1.6 * len(runs) + 3, 4.5), layout="constrained")
     times = [[1000 * line["seconds"]["total"] for line in run.steps[0]] for run in runs]
     axis.boxplot([each[1:] or [float("nan")] for each in times], showfliers=False, widths=0.5)
     for place, each in enumerate(times, 1):
         spread = [place + 0.2 * ((7 * i) % 11 - 5) / 5 for i in range(len(each) - 1)]
-        axis.plot(spread, each[1:], ".", color=COLOURS[0], ms=3, alpha=0.6)
-        axis.plot(place, each[0], "x", color=COLOURS[5], ms=8)
-    axis.plot([], [], "x", color=COLOURS[5], label="first iteration, discarded")
-    axis.plot([], [], ".", color=COLOURS[0], label="each of the others")
+        axis.plot(spread, each[1:], ".", color=COLORS[0], ms=3, alpha=0.6)
+        axis.plot(place, each[0], "x", color=COLORS[5], ms=8)
+    axis.plot([], [], "x", color=COLORS[5], label="first iteration, discarded")
+    axis.plot([], [], ".", color=COLORS[0], label="each of the others")
     axis.set_xticks(range(1, len(runs) + 1), names_of(runs))
     axis.set(ylabel="milliseconds per iteration, rank 0", yscale="log")
     axis.legend()
     return figure
 
 
-def draw_traffic(runs):
-    """Bytes per iteration, expected and counted on the interface; None without task 4's runs."""
+def draw_traffic(runs: Sequence[Run]) -> Any:
+    """Bytes per iteration, expected and measured on the interface; None without task 4's runs."""
     runs = [run for run in runs if run.traffic and run.traffic["per_iteration"]]
     if not runs:
         return None
@@ -93,7 +95,7 @@ def draw_traffic(runs):
     for way, (key, offset) in enumerate((("expected", -0.2), ("measured", 0.2))):
         sizes = [run.traffic["per_iteration"][key] / 1e6 for run in runs]
         places = [i + offset for i in range(len(runs))]
-        axis.bar(places, sizes, 0.38, color=COLOURS[way], hatch=HATCHES[way], label=key)
+        axis.bar(places, sizes, 0.38, color=COLORS[way], hatch=HATCHES[way], label=key)
     labels = [
         f"{name}\n{run.traffic['dtype']}" for name, run in zip(names_of(runs), runs, strict=True)
     ]
@@ -104,12 +106,12 @@ def draw_traffic(runs):
     return figure
 
 
-def total_batch(run):
+def total_batch(run: Run) -> int:
     """Examples of all ranks in a full step."""
     return sum(rank[0]["examples"] for rank in run.steps if rank)
 
 
-def draw_batches(runs):
+def draw_batches(runs: Sequence[Run]) -> Any:
     """Time and traffic by total batch size; None unless task 4's runs have several."""
     runs = [run for run in runs if run.traffic and run.traffic["per_iteration"]]
     kinds = sorted({(run.traffic["method"], run.traffic["dtype"]) for run in runs})
@@ -120,22 +122,22 @@ def draw_batches(runs):
         mine = [r for r in runs if (r.traffic["method"], r.traffic["dtype"]) == kind]
         mine.sort(key=total_batch)
         batches = [total_batch(run) for run in mine]
-        style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKS[i % len(MARKS)]}
+        style = {"color": COLORS[i % len(COLORS)], "marker": MARKS[i % len(MARKS)]}
         label = f"task {kind[0]}, {kind[1]}"
         left.plot(batches, [1000 * run.seconds("total") for run in mine], label=label, **style)
-        counted = [
+        measured = [
             run.traffic["per_iteration"]["measured"] / 1e6 * run.facts["examples"]["train"] / batch
             for run, batch in zip(mine, batches, strict=True)
         ]
-        right.plot(batches, counted, **style)
+        right.plot(batches, measured, **style)
     left.set(xlabel="total batch, examples", ylabel="milliseconds per iteration", ylim=(0, None))
     right.set(xlabel="total batch, examples", ylabel="MB per epoch", ylim=(0, None))
     left.legend(fontsize=8)
     return figure
 
 
-def draw_accuracy(runs):
-    """The task's first metric after every epoch; None where no run was evaluated."""
+def draw_accuracy(runs: Sequence[Run]) -> Any:
+    """The GLUE task's first metric after every epoch; None where no run was evaluated."""
     runs = [run for run in runs if run.facts["metrics"]]
     if not runs:
         return None
@@ -144,7 +146,7 @@ def draw_accuracy(runs):
     for i, (run, name) in enumerate(zip(runs, names_of(runs), strict=True)):
         points = [(m["epoch"], m[metric]) for m in run.facts["metrics"] if metric in m]
         if points:
-            style = {"color": COLOURS[i % len(COLOURS)], "ls": LINES[i % len(LINES)]}
+            style = {"color": COLORS[i % len(COLORS)], "ls": LINES[i % len(LINES)]}
             axis.plot(*zip(*points, strict=True), marker=MARKS[i % len(MARKS)], label=name, **style)
     axis.set(xlabel="epoch", ylabel=f"{metric} on the dev set (1 is best)")
     axis.xaxis.get_major_locator().set_params(integer=True)
@@ -162,11 +164,13 @@ FIGURES = {
 }
 
 
-def draw(runs, folder):
-    """Draw every figure that the runs hold something for; returns (files, names left out)."""
+def draw(runs: Sequence[Run], folder: Path) -> tuple[list[Path], list[str]]:
+    """Draw every figure that the runs have records for; returns (files, names left out)."""
     runs = [run for run in runs if run.steps[0]]
     if not runs:
-        raise UserError("these runs have no steps: there is nothing to draw")
+        raise UserError(
+            "these runs have no steps, so there is nothing to draw: run a task with --do_train"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     files, left_out = [], []
     for name, drawing in FIGURES.items():
@@ -176,7 +180,7 @@ def draw(runs, folder):
     return files, left_out
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
     """Draw the figures; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="--output_dir of a run")
@@ -190,7 +194,7 @@ def main(argv=None):
     for path in files:
         print(f"figure: {path}")
     for name in left_out:
-        print(f"left out, as no run has the records: {name}")
+        print(f"left out, because no run has the records: {name}")
     return 0
 
 

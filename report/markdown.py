@@ -4,6 +4,7 @@ import re
 from itertools import pairwise
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 OPEN = {
     "paragraph_open": "#par[",
@@ -27,7 +28,7 @@ CLOSE = {
 }
 
 
-def sections(text):
+def sections(text: str) -> dict[str, str]:
     """Heading -> Markdown below it, for the `## ` headings outside of code blocks."""
     tokens, lines = MarkdownIt("commonmark").parse(text), text.splitlines()
     starts = [
@@ -42,20 +43,20 @@ def sections(text):
     }
 
 
-def without_comments(text):
-    """Markdown without <!-- comments -->, which only tell what to write."""
+def without_comments(text: str) -> str:
+    """Markdown without <!-- comments -->, the template's hints."""
     return re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).strip()
 
 
-def typst(text):
+def typst(text: str) -> str:
     """Typst markup for Markdown (CommonMark, without images and HTML, which appear as text)."""
     return "".join(map(rendered, MarkdownIt("commonmark").parse(text)))
 
 
-def rendered(token):
+def rendered(token: Token) -> str:
     """Typst markup for one token."""
     if token.type == "inline":
-        return "".join(map(rendered, token.children))
+        return "".join(map(rendered, token.children or []))
     if token.type in OPEN:
         return OPEN[token.type]
     if token.type in CLOSE:
@@ -71,6 +72,6 @@ def rendered(token):
     return f"#{string(token.content)}" if token.content else ""
 
 
-def string(text):
+def string(text: str) -> str:
     """A Typst string."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

@@ -1,4 +1,4 @@
-"""Reads what runs leave: run.json, the steps of every rank, the traffic."""
+"""Reads what runs write: run.json, the steps of every rank, the traffic."""
 
 import json
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ class Run:
 
     folder: Path
     facts: dict
-    steps: list
+    steps: list[list[dict]]
     traffic: dict | None
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The task, such as 2a; with the method for task 4."""
         task = self.facts["task"].removeprefix("task")
         return f"{task}: {self.traffic['method']}" if self.traffic else task
 
     @property
-    def losses(self):
+    def losses(self) -> list[float]:
         """The global loss of each step: the ranks' losses weighted by their examples."""
         return [
             sum(rank["loss"] * rank["examples"] for rank in step)
@@ -33,27 +33,27 @@ class Run:
         ]
 
     @property
-    def full_steps(self):
+    def full_steps(self) -> int:
         """How many steps of the first epoch have full batches: its last may hold fewer rows."""
         first = [sum(r["examples"] for r in step) for step in zip(*self.steps, strict=True)]
         epoch = [n for n, line in zip(first, self.steps[0], strict=True) if line["epoch"] == 1]
         return sum(examples == epoch[0] for examples in epoch)
 
-    def seconds(self, phase):
+    def seconds(self, phase: str) -> float:
         """Mean seconds per iteration in a phase, over the ranks, without the first iteration."""
         times = [line["seconds"][phase] for rank in self.steps for line in rank[1:]]
         return sum(times) / len(times) if times else float("nan")
 
 
-def load_run(folder):
+def load_run(folder: Path | str) -> Run:
     """The run in a folder; raises UserError for one that is missing, unfinished, or newer."""
     folder = Path(folder)
     try:
         facts = json.loads((folder / "run.json").read_text())
         if facts["format"] > FORMAT:
             raise UserError(
-                f"{folder}: its records have format {facts['format']}, and this reads up to "
-                f"{FORMAT}; use the version of the kit that wrote them, or a newer one"
+                f"{folder}: its records have format {facts['format']}, but this version reads up "
+                f"to {FORMAT}; use the version of the kit that wrote them, or a newer one"
             )
         version = facts["format"]
         facts = upgrade(facts, version)
@@ -64,7 +64,9 @@ def load_run(folder):
         traffic = folder / "traffic.rank0.json"
         traffic = upgrade(json.loads(traffic.read_text()), version) if traffic.exists() else None
     except FileNotFoundError as error:
-        raise UserError(f"{folder}: there is no {Path(error.filename).name} of a run") from None
+        raise UserError(
+            f"{folder} contains no {Path(error.filename).name}, so it is not a run folder"
+        ) from None
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise UserError(f"{folder}: broken records ({error!r}); run it again") from None
+        raise UserError(f"{folder}: its records cannot be read ({error!r}); run it again") from None
     return Run(folder, facts, steps, traffic)

@@ -1,31 +1,35 @@
 """Figures of a sweep: time per iteration, speed-up and efficiency, traffic of each node."""
 
+from pathlib import Path
+from typing import Any
+
+from common.tasks import BY_KEY
 from common.units import bits_per_second
-from report.style import COLOURS, HATCHES, MARKS, pyplot, save
+from report.style import COLORS, HATCHES, MARKS, pyplot, save
 
 
-def measured_cells(sweep):
+def measured_cells(sweep: dict) -> list[dict]:
     """The cells that did not fail."""
     return [cell for cell in sweep["cells"] if "failure" not in cell]
 
 
-def waiting(cell, cells):
+def waiting(cell: dict, cells: list[dict]) -> float:
     """Seconds of an iteration in which the cores wait for the network, or copy for it.
 
-    DDP's waiting is part of its backward pass: it is what it takes longer than 2a and 2b there.
+    DDP's waiting is part of its backward pass: it is what it takes longer than those by hand.
     """
-    if cell["task"] != "3":
+    if cell["workers"] == 1 or BY_KEY[cell["task"]].by_hand:
         return cell["seconds"]["sync"]
     same = [
         other["seconds"]["total"] - other["seconds"]["sync"]
         for other in cells
-        if other["task"] in ("2a", "2b")
+        if BY_KEY[other["task"]].by_hand
         and (other["workers"], other["batch"]) == (cell["workers"], cell["batch"])
     ]
     return max(0.0, cell["seconds"]["total"] - min(same)) if same else float("nan")
 
 
-def source_of(sweep):
+def source_of(sweep: dict) -> str:
     """What a sweep's figures come from."""
     size = max((cell["gradient_bytes"] for cell in measured_cells(sweep)), default=0)
     machine = sweep["machine"]
@@ -35,27 +39,29 @@ def source_of(sweep):
     )
 
 
-def figures(sweep, folder):
+def figures(sweep: dict, folder: Path) -> list[Path]:
     """Draw the sweep in `folder`, as PNG and SVG; returns the files."""
     cells = measured_cells(sweep)
     drawings = {"time": draw_times, "speedup": draw_speedup, "traffic": draw_traffic}
     return [
         path
         for name, draw in drawings.items()
-        for path in save(draw(pyplot(), cells), name, source_of(sweep), folder)
+        for path in save(draw(cells), name, source_of(sweep), folder)
     ]
 
 
-def model_figure(rows, curves, title, source, folder):
+def model_figure(
+    rows: list[dict], curves: dict, title: str, source: str, folder: Path
+) -> list[Path]:
     """Draw predicted against measured seconds, and efficiency by workers; returns the files.
 
     `rows` are cost_model.check's; `curves` has (task, rate) -> [(workers, efficiency)].
     """
     figure, (left, right) = pyplot().subplots(1, 2, figsize=(11, 4.5), layout="constrained")
-    for limit, mark, colour in (("network", "o", COLOURS[0]), ("cores", "x", COLOURS[5])):
+    for limit, mark, color in (("network", "o", COLORS[0]), ("cores", "x", COLORS[5])):
         points = [(r["measured"], r["predicted"]) for r in rows if r["limit"] == limit]
         if points:
-            left.loglog(*zip(*points, strict=True), mark, color=colour, label=f"limit: {limit}")
+            left.loglog(*zip(*points, strict=True), mark, color=color, label=f"limit: {limit}")
     ends = [row[name] for row in rows for name in ("measured", "predicted")] or [1]
     left.loglog([min(ends), max(ends)], [min(ends), max(ends)], "k:")
     left.set(xlabel="measured, seconds/iteration", ylabel="predicted, seconds/iteration")
@@ -66,24 +72,24 @@ def model_figure(rows, curves, title, source, folder):
         i = sorted({t for t, _ in curves}).index(task)
         j = sorted({r for _, r in curves}, key=bits_per_second).index(rate)
         shares = [100 * share for share in shares]
-        style = {"color": COLOURS[i], "marker": MARKS[j], "markersize": 4}
+        style = {"color": COLORS[i], "marker": MARKS[j], "markersize": 4}
         right.semilogx(workers, shares, base=2, label=f"{task}, {rate}", **style)
     right.set(xlabel="workers", ylabel="efficiency, %", ylim=(0, 105), title=title)
     right.legend(fontsize=7)
     return save(figure, "model", source, folder)
 
 
-def rates_of(cells):
+def rates_of(cells: list[dict]) -> list[str]:
     """The link rates of the cells with several workers, the slowest first."""
     return sorted({c["rate"] for c in cells if c["workers"] > 1}, key=bits_per_second)
 
 
-def draw_times(pyplot, cells):
+def draw_times(cells: list[dict]) -> Any:
     """Bars of seconds per iteration for each link rate: computing, and waiting for the network."""
     rates = rates_of(cells)
     if not rates:
         return None
-    figure, axes = pyplot.subplots(
+    figure, axes = pyplot().subplots(
         1, len(rates), figsize=(5 * len(rates), 4.2), squeeze=False, layout="constrained"
     )
     for axis, rate in zip(axes[0], rates, strict=True):
@@ -93,8 +99,8 @@ def draw_times(pyplot, cells):
         wait = [waiting(c, cells) for c in shown]
         work = [c["seconds"]["total"] - w for c, w in zip(shown, wait, strict=True)]
         places = range(len(shown))
-        axis.bar(places, work, 0.7, color=COLOURS[0], label="computing")
-        axis.bar(places, wait, 0.7, work, color=COLOURS[1], hatch=HATCHES[1], label="network")
+        axis.bar(places, work, 0.7, color=COLORS[0], label="computing")
+        axis.bar(places, wait, 0.7, work, color=COLORS[1], hatch=HATCHES[1], label="network")
         axis.set_xticks(places, names, fontsize=7)
         axis.set(title=rate, xlabel="task, workers x examples of each", ylabel="seconds/iteration")
         axis.margins(y=0.25)
@@ -102,7 +108,7 @@ def draw_times(pyplot, cells):
     return figure
 
 
-def draw_speedup(pyplot, cells):
+def draw_speedup(cells: list[dict]) -> Any:
     """Strong and weak scaling: examples per second against one worker's, and efficiency."""
     alone = {c["batch"]: c["batch"] / c["seconds"]["total"] for c in cells if c["workers"] == 1}
     many = [c for c in cells if c["workers"] > 1]
@@ -115,7 +121,7 @@ def draw_speedup(pyplot, cells):
         "strong scaling": lambda c: c["workers"] * c["batch"] == total,
         "weak scaling": lambda c: c["batch"] == least,
     }
-    figure, axes = pyplot.subplots(2, 2, figsize=(10, 7), sharex=True, layout="constrained")
+    figure, axes = pyplot().subplots(2, 2, figsize=(10, 7), sharex=True, layout="constrained")
     for column, (kind, belongs) in enumerate(kinds.items()):
         base = alone.get(total if kind.startswith("strong") else least)
         upper, lower = axes[0][column], axes[1][column]
@@ -130,7 +136,7 @@ def draw_speedup(pyplot, cells):
                 if len(line) < 2:
                     continue
                 workers, speedup = zip(*line, strict=True)
-                style = {"color": COLOURS[i], "marker": MARKS[j % len(MARKS)], "ls": "-"}
+                style = {"color": COLORS[i], "marker": MARKS[j % len(MARKS)], "ls": "-"}
                 upper.plot(workers, speedup, label=f"{task}, {rate}", **style)
                 shares = [s / n for n, s in line]
                 lower.plot(workers, [100 * share for share in shares], **style)
@@ -143,21 +149,21 @@ def draw_speedup(pyplot, cells):
     return figure
 
 
-def draw_traffic(pyplot, cells):
+def draw_traffic(cells: list[dict]) -> Any:
     """Bars of what each node sends and receives in an iteration, with what is expected."""
     most = max((c["workers"] for c in cells), default=1)
     chosen = {c["task"]: c for c in cells if c["workers"] == most > 1}
     if not chosen:
         return None
-    figure, axes = pyplot.subplots(
-        1, len(chosen), figsize=(4.5 * len(chosen), 4), sharey=True, squeeze=False,
-        layout="constrained",
-    )  # fmt: skip
+    size = (4.5 * len(chosen), 4)
+    figure, axes = pyplot().subplots(
+        1, len(chosen), figsize=size, sharey=True, squeeze=False, layout="constrained"
+    )
     for axis, (task, cell) in zip(axes[0], sorted(chosen.items()), strict=True):
         for offset, way, name in ((-0.2, 0, "sent"), (0.2, 1, "received")):
             places = [node + offset for node in range(most)]
             sizes = [size / 1e6 for size in cell[name]]
-            axis.bar(places, sizes, 0.38, color=COLOURS[way], hatch=HATCHES[way], label=name)
+            axis.bar(places, sizes, 0.38, color=COLORS[way], hatch=HATCHES[way], label=name)
             due = [each[way] / 1e6 for each in cell["expected"]]
             axis.plot(places, due, "k_", ms=14, label="expected" if way else None)
         axis.set(title=f"task {task}, {most} workers", xlabel="node", ylabel="MB/iteration")

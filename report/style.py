@@ -1,14 +1,18 @@
-"""How figures look and are saved: readable in grey and for colour-blind readers, with a source."""
+"""How figures look and are saved: readable in gray and for color-blind readers, with a source."""
 
-# Okabe and Ito's colours, told apart by colour-blind readers; hatches and lines tell apart in grey
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+# Okabe and Ito's colors, distinct for color-blind readers; hatches and lines are so in gray, too
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 HATCHES = ("", "//", "..", "xx", "\\\\")
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 MARKS = "osD^v<>"
 
 
-def pyplot():
-    """matplotlib's pyplot, which needs no screen."""
+def pyplot() -> ModuleType:
+    """matplotlib's pyplot, set up to draw without a screen."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -17,7 +21,7 @@ def pyplot():
     return pyplot
 
 
-def save(figure, name, source, folder):
+def save(figure: Any, name: str, source: str, folder: Path) -> list[Path]:
     """Write a figure, if there is one, as PNG and SVG, with its source above; returns the files."""
     if figure is None:
         return []

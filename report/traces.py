@@ -2,43 +2,48 @@
 
     python -m report.traces RUN_DIR ...
 
-Reads the Chrome traces that `--trace STEPS` leaves. A step's communication is the time in which at
-least one collective is under way; it is hidden while the backward pass computes at the same time.
+Reads the Chrome traces that `--trace STEPS` writes. A step's communication is the time in which at
+least one collective is running; it is hidden while the backward pass computes at the same time.
 """
 
 import argparse
 import json
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from common.errors import UserError
-from report.compare import table
+from common.tables import text_table
 
 COLLECTIVES = ("gloo:", "nccl:")
 BACKWARD = "autograd::engine::evaluate_function"
+Span = tuple[float, float]  # start and end
 
 
-def load_trace(path):
+def load_trace(path: Path) -> list[dict]:
     """The complete events of a Chrome trace: dicts of name, ts and dur in microseconds."""
     try:
         events = json.loads(path.read_text())["traceEvents"]
         return [event for event in events if event.get("ph") == "X" and "dur" in event]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: no trace to read ({error!r}); make one with --trace 3") from None
+        raise UserError(
+            f"{path}: cannot be read as a trace ({error!r}); write one with --trace 3"
+        ) from None
 
 
-def union(spans):
+def union(spans: Iterable[Span]) -> list[Span]:
     """Spans (start, end) that may overlap as ones that do not, in order."""
-    joined = []
+    joined: list[Span] = []
     for start, end in sorted(spans):
         if joined and start <= joined[-1][1]:
-            joined[-1][1] = max(end, joined[-1][1])
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:
-            joined.append([start, end])
+            joined.append((start, end))
     return joined
 
 
-def overlap(these, those):
+def overlap(these: Sequence[Span], those: Sequence[Span]) -> float:
     """How long two lists of disjoint spans overlap."""
     return sum(
         max(0, min(a_end, b_end) - max(a_start, b_start))
@@ -47,7 +52,7 @@ def overlap(these, those):
     )
 
 
-def shares(events):
+def shares(events: Sequence[dict]) -> list[dict[str, float]]:
     """A dict for each traced step: seconds of the step, of its communication, and hidden of it."""
     found = []
     for step in sorted((e for e in events if e["name"].startswith("ProfilerStep")), key=start_of):
@@ -64,17 +69,17 @@ def shares(events):
     return found
 
 
-def start_of(event):
+def start_of(event: dict) -> float:
     """When an event began."""
     return event["ts"]
 
 
-def span(event):
+def span(event: dict) -> Span:
     """(start, end) of an event."""
     return event["ts"], event["ts"] + event["dur"]
 
 
-def summary(folder):
+def summary(folder: Path) -> list[dict[str, Any]]:
     """A row per rank of a run: mean milliseconds of a step, of communication, and hidden."""
     paths = sorted(folder.glob("trace.rank*.json"), key=lambda p: int(p.name[10:-5]))
     if not paths:
@@ -83,13 +88,13 @@ def summary(folder):
     for path in paths:
         steps = shares(load_trace(path))
         if not steps:
-            raise UserError(f"{path}: no step in it; run the task for more steps than one")
+            raise UserError(f"{path}: contains no step; run the task for more than one step")
         means = {key: sum(step[key] for step in steps) / len(steps) for key in steps[0]}
         rows.append({"rank": int(path.name[10:-5]), "steps": len(steps), **means})
     return rows
 
 
-def text(folder, rows):
+def text(folder: Path, rows: list[dict[str, Any]]) -> str:
     """The rows of one run as a table."""
     cells = []
     for row in rows:
@@ -100,10 +105,10 @@ def text(folder, rows):
             [f"rank {row['rank']}", row["steps"], *times, f"{sent / row['step']:.0%}", hidden]
         )
     heads = ["steps", "step, ms", "communication, ms", "share", "hidden by backward"]
-    return table(f"communication in the traced steps of {folder.name}", heads, cells)
+    return text_table(f"communication in the traced steps of {folder.name}", heads, cells)
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
     """Print the shares; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="of --trace runs")

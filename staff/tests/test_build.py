@@ -1,10 +1,10 @@
 """The student's report: built as a PDF from records, and read back."""
 
 import json
-from types import SimpleNamespace
 
 from common.errors import UserError
 from report import build
+from report.headings import SECTIONS
 from report.markdown import sections, typst
 from staff.tests.test_figures import make_run
 
@@ -12,7 +12,7 @@ import pypdf
 import pytest
 from matplotlib import image
 
-WHO = SimpleNamespace(netid="ab123", first="Ada", last="Byron")
+WHO = build.Student("ab123", "Ada", "Byron")
 WORDS = "All of it is mine."
 
 
@@ -45,9 +45,7 @@ def runs(folder):
 @pytest.fixture
 def answers(folder):
     path = folder / "answers.md"
-    path.write_text(
-        "".join(f"## {title}\n\n{WORDS} {n}\n\n" for n, title in enumerate(build.SECTIONS))
-    )
+    path.write_text("".join(f"## {title}\n\n{WORDS} {n}\n\n" for n, title in enumerate(SECTIONS)))
     return path
 
 
@@ -69,7 +67,7 @@ def test_a_whole_report(runs, answers, folder, capsys):
     assert 3 <= len(found) <= 12
     text = "\n".join(found)
     assert "Ada Byron (ab123)" in text
-    for n, title in enumerate(build.SECTIONS):
+    for n, title in enumerate(SECTIONS):
         assert title in text
         assert f"{WORDS} {n}" in text
     assert "1.200000" in text  # the first global loss: the mean of 0.7 and 1.7
@@ -141,11 +139,19 @@ def test_what_is_missing_is_listed_with_its_command_and_marked(folder, answers, 
 def test_a_template_has_the_headings_and_counts_as_empty(folder, capsys):
     path = folder / "new.md"
     assert build.main(["--template", str(path)]) == 0
-    assert list(build.read_answers(path)) == list(build.SECTIONS)
+    assert list(build.read_answers(path)) == list(SECTIONS)
     run([add_versions(make_run(folder / "one", "task1", [0.7] * 10))], path)
-    assert capsys.readouterr().out.count("your reasoning") == len(build.SECTIONS)
+    assert capsys.readouterr().out.count("your reasoning") == len(SECTIONS)
     assert build.main(["--template", str(path)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
+
+
+def test_headings_are_known_by_what_stands_before_the_colon(folder):
+    path = folder / "answers.md"
+    path.write_text("## Task 2(a)\n\none\n\n## Task 4: traffic\n\ntwo\n\n## Scalability\n\nthree\n")
+    found = build.read_answers(path)
+    assert list(found.values()) == ["one", "two", "three"]
+    assert found.keys() < SECTIONS.keys()
 
 
 def test_reasoning_is_set_as_markdown_and_is_never_code(folder, answers, runs):
@@ -171,12 +177,12 @@ def test_headings_in_code_are_not_headings():
     ("edit", "says"),
     [
         ("format", "its records have format 99"),
-        ("heading", "there is no heading 'Task 9'"),
+        ("heading", "unknown heading 'Task 9'"),
         ("answers", "cannot be read"),
         ("names", "--netid, --first: missing"),
     ],
 )
-def test_what_cannot_be_used_is_told(folder, runs, answers, edit, says, capsys):
+def test_what_cannot_be_used_is_reported(folder, runs, answers, edit, says, capsys):
     if edit == "format":
         path = folder / "2b" / "run.json"
         path.write_text(path.read_text().replace('"format": 2', '"format": 99'))
@@ -193,6 +199,6 @@ def test_what_cannot_be_used_is_told(folder, runs, answers, edit, says, capsys):
     assert not list(folder.glob("*.pdf*"))
 
 
-def test_the_template_raises_no_usererror_of_its_own(folder):
+def test_answers_that_are_not_there_are_a_user_error(folder):
     with pytest.raises(UserError, match="cannot be read"):
         build.read_answers(folder / "none.md")

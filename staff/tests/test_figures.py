@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def make_run(folder, task, losses, traffic=None, batch=16, metrics=()):
-    """A folder as a run leaves it: two ranks, of which the second takes twice the time."""
+    """A run folder: two ranks, of which the second takes twice the time."""
     folder.mkdir()
     facts = {
         "format": 2, "glue_task": "RTE", "task": task, "world_size": 2, "end": "now",
@@ -36,10 +36,10 @@ def make_run(folder, task, losses, traffic=None, batch=16, metrics=()):
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (folder / f"steps.rank{rank}.jsonl").write_text(text)
     if traffic:
-        method, dtype, expected, counted = traffic
-        per_iteration = {"payload": 1, "sent_bytes": 1, "expected": expected, "measured": counted}
-        told = {"method": method, "dtype": dtype, "per_iteration": per_iteration, "epochs": []}
-        (folder / "traffic.rank0.json").write_text(json.dumps(told))
+        method, dtype, expected, measured = traffic
+        per_iteration = {"payload": 1, "sent_bytes": 1, "expected": expected, "measured": measured}
+        traffic = {"method": method, "dtype": dtype, "per_iteration": per_iteration, "epochs": []}
+        (folder / "traffic.rank0.json").write_text(json.dumps(traffic))
     return load_run(folder)
 
 
@@ -84,7 +84,7 @@ def test_the_discarded_iteration_is_marked(runs):
     assert list(spread[0].get_ydata()) == pytest.approx([15, 15])
 
 
-def test_traffic_expected_beside_counted(runs):
+def test_traffic_expected_beside_measured(runs):
     [axis] = figures.draw_traffic(runs).axes
     heights = [bar.get_height() for bars in axis.containers for bar in bars]
     assert heights == [8, 8, 9, 8]
@@ -116,7 +116,7 @@ def test_every_figure_says_where_it_comes_from(runs, tmp_path, capsys):
         assert part in source
 
 
-def test_what_is_left_out_is_told(runs, tmp_path, capsys):
+def test_what_is_left_out_is_listed(runs, tmp_path, capsys):
     assert figures.main([str(runs[1].folder), "--output_dir", str(tmp_path / "figures")]) == 0
     left_out = re.findall(r"left out, .*: (\w+)", capsys.readouterr().out)
     assert left_out == ["traffic", "batches", "accuracy"]
@@ -142,7 +142,7 @@ def test_shares_of_communication():
     assert second == {"step": 5, "communication": 1, "hidden": 0}
 
 
-def test_the_trace_of_a_run_is_told(tmp_path, capsys):
+def test_the_trace_of_a_run_is_summarized(tmp_path, capsys):
     assert traces.main([str(tmp_path)]) == 2
     assert "run the task with --trace 3" in capsys.readouterr().err
     for rank in (0, 1, 10):
@@ -154,7 +154,7 @@ def test_the_trace_of_a_run_is_told(tmp_path, capsys):
         [rank, "1", "4000.0", "1000.0", "25%", "0%"] for rank in ("0", "1", "10")
     ]
     (tmp_path / "trace.rank0.json").write_text("{}")
-    with pytest.raises(UserError, match="no trace to read"):
+    with pytest.raises(UserError, match="cannot be read as a trace"):
         traces.summary(tmp_path)
 
 

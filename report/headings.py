@@ -1,0 +1,30 @@
+"""The headings of a student's report and of answers.md, and what to write below each."""
+
+from common.tasks import TABLE, TASKS, Task
+
+QUESTIONS = {  # what the reasoning on a task is about
+    "task1": "What do the losses and the metric after every epoch show?",
+    "task2a": "How are gradients synchronized, and what does rank 0 carry?",
+    "task2b": "Why are its times what they are, compared with 2(a)'s?",
+    "task3": "What does it do better, and does it show in the times?",
+    "task4": "How do expected and measured bytes compare, and with the batch size?",
+}
+SCALABILITY = "Scalability"
+
+
+def title_of(task: Task) -> str:
+    """The heading of a task's section, in the report and in answers.md."""
+    return f"Task {task.title}: {task.teaches}"
+
+
+def question_of(task: Task) -> str:
+    """What a task's reasoning is about."""
+    base = TASKS[task.base].title if task.base else "the others"
+    other = f"What does it do differently from task {base}, and does it show in the times?"
+    return QUESTIONS.get(task.name, other)
+
+
+SECTIONS = {  # heading of the report and of answers.md -> what the reasoning is about
+    **{title_of(task): question_of(task) for task in TABLE},
+    SCALABILITY: "Comment on how the methods scale, from your own measurements.",
+}
