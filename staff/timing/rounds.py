@@ -14,47 +14,45 @@ from pathlib import Path
 
 from cluster.launch import launch
 from common.errors import UserError
+from common.tasks import COMPARED
+from experiments.command import choose_tasks, keys_of, training_command, workers_of
 from staff.timing import timings
 
-KIT = Path(__file__).resolve().parent.parent
-TASKS = ("1", "2a", "2b", "3")
 
-
-def parse(argv):
+def parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
     """The bench's own flags, and the rest, which are the tasks'; raises UserError."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--tasks", default=",".join(TASKS), help="default: 1,2a,2b,3")
+    parser.add_argument("--tasks", default=keys_of(COMPARED), help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="default: 3")
-    parser.add_argument("--workers", type=int, default=4, help="of tasks 2 and 3 (default: 4)")
+    parser.add_argument("--workers", type=int, default=4, help="of distributed tasks (default: 4)")
     parser.add_argument("--batch", type=int, default=64, help="total batch (default: 64)")
-    parser.add_argument("--output_dir", type=Path, required=True, help="folder for all of it")
+    parser.add_argument("--output_dir", type=Path, required=True, help="folder for all runs")
     args, flags = parser.parse_known_args(argv)
-    args.tasks = args.tasks.split(",")
-    if unknown := set(args.tasks) - set(TASKS):
-        raise UserError(f"--tasks {','.join(sorted(unknown))}: give some of {', '.join(TASKS)}")
+    args.tasks = choose_tasks(args.tasks, COMPARED)
     if args.rounds < 1 or args.workers < 1 or args.batch % args.workers:
         raise UserError("--rounds and --workers: 1 or more; --batch: divisible by --workers")
     if list(args.output_dir.glob("round*")):
-        raise UserError(f"--output_dir {args.output_dir}: holds rounds already; name another one")
+        raise UserError(
+            f"--output_dir {args.output_dir}: already contains rounds; choose another folder"
+        )
     return args, flags
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
     """Run the rounds and compare them; returns the exit code."""
     try:
         args, flags = parse(argv)
         for number in range(1, args.rounds + 1):
             for task in args.tasks:
-                print(f"bench: round {number} of {args.rounds}, task {task}", flush=True)
-                workers = 1 if task == "1" else args.workers
-                command = [str(KIT / f"task{task}" / "run_glue.py"), "--do_train"]
-                command += ["--model_type", "bert", "--max_steps", "40", *flags]
-                command += ["--per_gpu_train_batch_size", str(args.batch // workers)]
-                command += ["--output_dir", str(args.output_dir / f"round{number}" / f"task{task}")]
+                print(f"bench: round {number} of {args.rounds}, task {task.key}", flush=True)
+                workers = workers_of(task, args.workers)
+                folder = args.output_dir / f"round{number}" / task.name
+                more = ["--max_steps", "40", *flags]
+                command = training_command(task.script, folder, args.batch // workers, more)
                 result = launch(command, workers, quiet=True)
                 if result.code:
-                    raise UserError(f"task {task} failed: {result.summary()}")
+                    raise UserError(f"task {task.key} failed: {result.summary()}")
     except UserError as error:
         print(f"staff.timing.rounds: {error}", file=sys.stderr)
         return 2
