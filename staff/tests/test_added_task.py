@@ -1,6 +1,7 @@
 """A task is added to a copy of the repository as the table asks: a folder, and its rows."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -83,3 +84,40 @@ def test_it_is_handed_out(copy):
     assert "all_reduce(" not in script
     assert "\n## task5\n\n- task5/run_glue.py:" in (handout / "TODO.md").read_text()
     assert LISTED in (handout / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_it_runs_in_the_demo(copy):
+    folder = copy.parent / "demo"
+    flags = ["--max_steps", "3", "--max_seq_length", "16", "--output_dir", str(folder)]
+    printed = in_copy(copy, "-m", "experiments.demo", "--tasks", "1,5", "--workers", "2", *flags)
+    assert "demo: task5 with 2 worker(s)" in printed
+    assert re.search(r"^ +task 1 +task 5$", printed, re.MULTILINE)
+    gaps = re.search(r"max \|difference\|, first epoch(.*)", printed)[1].split()
+    assert len(gaps) == 2
+    assert float(gaps[1]) <= 1e-5
+    assert "missing in Task 5: all_reduce, once more: your reasoning" in printed
+    assert (folder / "netid_First_Last.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_every_command_that_lists_tasks_has_it(copy):
+    code = """if 1:
+        from experiments import demo, scaling
+        from report.cost_model import network_terms
+        from report.headings import SECTIONS
+        from staff.timing import rounds
+        from common.tasks import TABLE
+        print([job.name for job in demo.jobs(TABLE, 4) if job.task.key == "5"])
+        for parse in (scaling.parse, rounds.parse):
+            args, _ = parse(["--output_dir", "nowhere"])
+            print([getattr(task, "key", task) for task in args.tasks][-1])
+        print(list(SECTIONS)[-2:])
+        print(network_terms("5", 4, 100) == network_terms("2b", 4, 100))
+    """
+    assert in_copy(copy, "-c", code).splitlines() == [
+        "['task5']",
+        "5",
+        "5",
+        "['Task 5: all_reduce, once more', 'Scalability']",
+        "True",
+    ]

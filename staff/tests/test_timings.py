@@ -1,6 +1,7 @@
 """Times of a class: statistics, records that are broken or hostile, and the page in a browser."""
 
 import csv
+import html
 import json
 import re
 import shutil
@@ -10,7 +11,7 @@ import time
 import zipfile
 from pathlib import Path
 
-from staff.timing import rounds, timings
+from staff.timing import compare, rounds, timings
 from staff.timing.class_runs import load_all
 
 import numpy
@@ -24,14 +25,14 @@ HOSTILE = "<script>document.title='taken'</script><img src=x onerror=alert(1)>"
 def make_run(folder, task, median, host="here", steps=41, workers=2, sync=0.1, seed=0, **facts):
     """A run of so many steps whose times spread around a median; its first step takes 9 s."""
     folder.mkdir(parents=True)
-    told = {
+    facts = {
         "format": 2, "task": f"task{task}", "world_size": workers, "end": "now", "host": host,
         "processor": "a CPU", "cores": 4, "threads": 1, "hosts": [host] * workers,
         "iterations_timed": steps - 1,
         "arguments": {"model_name_or_path": "models/tiny", "max_seq_length": 128},
         **facts,
     }  # fmt: skip
-    (folder / "run.json").write_text(json.dumps(told))
+    (folder / "run.json").write_text(json.dumps(facts))
     rng = numpy.random.default_rng(seed)
     totals = [9.0, *(median * rng.uniform(0.95, 1.05, steps - 1))]
     lines = [
@@ -56,9 +57,9 @@ def test_each_machine_has_its_own_measure(tmp_path, capsys):
         make_run(tmp_path / host / "two", "2a", 1.5 * factor, host, sync=0.6 * factor, seed=1)
         flat = {"machine": f"{host} (a CPU)", "seconds": {"flat all_reduce": [0.2 * factor] * 3}}
         (tmp_path / host / "sync_times.json").write_text(json.dumps(flat))
-    rows, left_out, flat = load_all([tmp_path])
-    assert not left_out
-    for row in timings.compare(rows, flat):
+    rows, skipped, flat = load_all([tmp_path])
+    assert not skipped
+    for row in compare.compare(rows, flat):
         if row["task"] == "2a":
             assert row["ratio"] == pytest.approx(1.5, rel=0.03)
             assert row["interval"][0] < row["ratio"] < row["interval"][1]
@@ -71,18 +72,18 @@ def test_each_machine_has_its_own_measure(tmp_path, capsys):
     assert re.search(r"2a: 1\.(4|5)\d+ .*, 2 runs: slower", said)
 
 
-def test_an_interval_holds_the_truth_and_a_difference_is_told_from_none():
+def test_an_interval_holds_the_truth_and_shows_whether_there_is_a_difference():
     rng = numpy.random.default_rng(5)
     holds = 0
     for _ in range(60):
         these, those = rng.normal(1.0, 0.1, 40), rng.normal(1.0, 0.1, 40)
-        _, low, high = timings.ratio_of(these, those)
+        _, low, high = compare.ratio_of(these, those)
         holds += low <= 1 <= high
     assert 52 <= holds <= 60  # 57 on average
-    assert timings.verdict(0.97, 1.02) == "indistinguishable"
-    assert timings.verdict(1.01, 1.02) == "slower"
-    assert timings.verdict(0.8, 0.9) == "faster"
-    assert timings.verdict(float("nan"), float("nan")) == ""
+    assert compare.verdict(0.97, 1.02) == "indistinguishable"
+    assert compare.verdict(1.01, 1.02) == "slower"
+    assert compare.verdict(0.8, 0.9) == "faster"
+    assert compare.verdict(float("nan"), float("nan")) == ""
 
 
 def test_rounds_are_paired(tmp_path):
@@ -91,10 +92,10 @@ def test_rounds_are_paired(tmp_path):
         make_run(folder / "task1", "1", weather, workers=1)
         make_run(folder / "task2b", "2b", 1.2 * weather, seed=number)
     runs, _, flat = load_all([tmp_path])
-    rows = timings.compare(runs, flat)
+    rows = compare.compare(runs, flat)
     ratios = [row["ratio"] for row in rows if row["task"] == "2b"]
     assert ratios == pytest.approx([1.2] * 3, rel=0.03)
-    [task] = timings.by_task(rows)
+    [task] = compare.by_task(rows)
     assert (task["task"], task["runs"], task["verdict"]) == ("2b", 3, "slower")
 
 
@@ -122,7 +123,7 @@ def test_runs_that_cannot_be_compared_are_flagged(tmp_path):
         "half": "total batch 32, not 64",
     }  # fmt: skip
     runs, _, flat = load_all([tmp_path])
-    [task] = timings.by_task(timings.compare(runs, flat))
+    [task] = compare.by_task(compare.compare(runs, flat))
     assert task["runs"] == 1
 
 
@@ -165,13 +166,13 @@ def broken_runs(folder):
     return made
 
 
-def test_broken_records_are_left_out_and_told(tmp_path, capsys):
+def test_broken_records_are_skipped_and_listed(tmp_path, capsys):
     made = broken_runs(tmp_path / "class")
     places = [tmp_path / "class" / "good", tmp_path / "class" / "good.zip", *made.values()]
-    runs, left_out, _ = load_all(places)
+    runs, skipped, _ = load_all(places)
     assert len(runs) == 2
     assert runs[0].seconds == pytest.approx(runs[1].seconds)
-    reasons = {Path(name.split(":")[0]).name: reason for name, reason in left_out}
+    reasons = {Path(name.split(":")[0]).name: reason for name, reason in skipped}
     assert reasons.keys() == made.keys()
     for name, says in {
         "huge": "line 1: too long", "nan": "line 1: times", "newer": "format 99",
@@ -196,13 +197,16 @@ def hostile_class(folder):
     return folder
 
 
-def test_what_records_say_is_inert(tmp_path, capsys):
+def test_what_records_contain_is_inert(tmp_path, capsys):
     found = run(hostile_class(tmp_path / "class"), out=tmp_path / "out")
     assert found["five"]["task"] == "'=1+1"
     assert found["five"]["machine"].startswith("'=cmd")
     assert "\x1b" not in capsys.readouterr().out
     page = (tmp_path / "out" / "timings.html").read_text()
-    assert page.count("</script>") == 2  # the page's own
+    assert page.count("</script>") == 1  # the page's own
+    data = json.loads(html.unescape(re.search(r'data-json="([^"]*)"', page)[1]))
+    assert {row["task"] for row in data["rows"]} == {"1", "2a", "2b", HOSTILE[:20], "=1+1"}
+    assert "\x1b" not in json.dumps(data, ensure_ascii=False)
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
 
 
@@ -252,7 +256,7 @@ def test_the_page_in_a_browser(tmp_path):
         assert browser.find_element(By.ID, "count").text == "1 of 5 runs"
         assert browser.find_elements(By.CSS_SELECTOR, "#plot svg circle")
         assert HOSTILE[:20] in browser.find_element(By.ID, "task").text
-        assert "six" in browser.find_element(By.ID, "left-out").text
+        assert "six" in browser.find_element(By.ID, "skipped").text
         assert browser.title == "Times per iteration"
         assert browser.get_log("browser") == []
     finally:

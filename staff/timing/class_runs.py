@@ -1,11 +1,13 @@
-"""Reads the records of a whole class: folders and zips from anyone, trusting nothing in them."""
+"""Reads the records of a whole class: folders and zips whose contents nobody can trust."""
 
 import json
 import math
 import re
 import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from common.record.facts import FORMAT, upgrade
 
@@ -13,10 +15,19 @@ import numpy
 
 MOST_BYTES = {"run.json": 2**20, "steps": 2**26, "line": 2**16}
 MOST_RANKS = 1024
+BROKEN = (  # what reading broken records can raise
+    TypeError,
+    ValueError,
+    OSError,
+    zipfile.BadZipFile,
+    EOFError,
+    RuntimeError,  # RecursionError and NotImplementedError are of its kind
+)
+Read = Callable[[str], IO[bytes]]  # opens a file beside the run.json
 
 
-class Broken(Exception):
-    """Why a run is left out."""
+class BrokenRecordError(Exception):
+    """Why a run is skipped."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +50,19 @@ class Timed:
     sync: numpy.ndarray
 
 
-def load_all(paths):
-    """(runs, left out, flat all_reduce seconds by machine) of run folders, folders of them, zips.
+def load_all(
+    paths: Iterable[Path | str],
+) -> tuple[list[Timed], list[tuple[str, str]], dict[str, float]]:
+    """(runs, skipped, flat all_reduce seconds by machine) of run folders, folders of them, zips.
 
-    `left out` has (name, reason) pairs.
+    `skipped` has (name, reason) pairs.
     """
-    runs, left_out, flat = [], [], {}
+    runs, skipped, flat = [], [], {}
     for path in map(Path, paths):
         try:
             places = list(zipped(path) if zipfile.is_zipfile(path) else folders(path))
-        except (OSError, Broken, zipfile.BadZipFile) as error:
-            left_out.append((str(path), str(error)))
+        except (OSError, BrokenRecordError, zipfile.BadZipFile) as error:
+            skipped.append((str(path), str(error)))
             continue
         for name, read in places:
             try:
@@ -58,75 +71,79 @@ def load_all(paths):
                     flat[machine] = seconds
                 else:
                     runs.append(timed(name, read))
-            except Broken as error:
-                left_out.append((name, str(error)))
+            except BrokenRecordError as error:
+                skipped.append((name, str(error)))
             except KeyError as error:
-                left_out.append((name, f"{error} is missing in it"))
-            except (TypeError, ValueError, OSError, zipfile.BadZipFile, EOFError,
-                    RecursionError, NotImplementedError, RuntimeError) as error:  # fmt: skip
-                left_out.append((name, f"not as a run leaves it: {error!r}"[:200]))
-    return runs, left_out, flat
+                skipped.append((name, f"its records have no {error}"))
+            except BROKEN as error:
+                skipped.append((name, f"not the records of a run: {error!r}"[:200]))
+    return runs, skipped, flat
 
 
-def folders(path):
+def folders(path: Path) -> Iterator[tuple[str, Read]]:
     """(name, function that opens a file beside it) for every run below a folder."""
     found = sorted([*path.rglob("run.json"), *path.rglob("sync_times.json")])
     if not found:
-        raise Broken("no run.json in it")
+        raise BrokenRecordError("it contains no run.json")
     for file in found:
         folder = file.parent
         name = str(folder) if file.name == "run.json" else str(file)
         yield name, lambda wanted, folder=folder: (folder / wanted).open("rb")
 
 
-def zipped(path):
+def zipped(path: Path) -> Iterator[tuple[str, Read]]:
     """The same for a zip file, which is read where it is: nothing is extracted."""
     archive = zipfile.ZipFile(path)
     found = [
         n for n in archive.namelist() if PurePosixPath(n).name in ("run.json", "sync_times.json")
     ]
     if not found:
-        raise Broken("no run.json in it")
+        raise BrokenRecordError("it contains no run.json")
     for name in sorted(found):
         folder = PurePosixPath(name).parent
         shown = folder if name.endswith("run.json") else name
         yield f"{path}:{shown}", lambda wanted, folder=folder: archive.open(str(folder / wanted))
 
 
-def load_json(file):
+def load_json(file: IO[bytes]) -> dict:
     """A small JSON file's object."""
     with file:
         text = file.read(MOST_BYTES["run.json"] + 1)
     if len(text) > MOST_BYTES["run.json"]:
-        raise Broken("its run.json is larger than 1 MB")
+        raise BrokenRecordError("its run.json is larger than 1 MB")
     found = json.loads(text)
     if not isinstance(found, dict):
-        raise Broken("its run.json is not an object")
+        raise BrokenRecordError("its run.json is not an object")
     return found
 
 
-def flat_all_reduce(file):
+def flat_all_reduce(file: IO[bytes]) -> tuple[str, float]:
     """(machine, median seconds of a flat all_reduce) of staff.timing.sync_times' records."""
     facts = load_json(file)
     return str(facts["machine"])[:200], float(numpy.median(facts["seconds"]["flat all_reduce"]))
 
 
-def timed(name, read):
-    """The times of the run whose files `read` opens; raises Broken, or what bad records cause."""
+def timed(name: str, read: Read) -> Timed:
+    """The times of the run whose files `read` opens.
+
+    Raises BrokenRecordError, KeyError, or one of BROKEN.
+    """
     facts = load_json(read("run.json"))
     if facts["format"] > FORMAT:
-        raise Broken(f"its records have format {facts['format']}; this reads up to {FORMAT}")
+        raise BrokenRecordError(
+            f"its records have format {facts['format']}; this reads up to {FORMAT}"
+        )
     facts = upgrade(facts, facts["format"])
     if facts["end"] is None:
-        raise Broken("it did not finish")
+        raise BrokenRecordError("it did not finish")
     workers = int(facts["world_size"])
     if not 1 <= workers <= MOST_RANKS:
-        raise Broken(f"its world size is {workers}")
+        raise BrokenRecordError(f"its world size is {workers}")
     ranks = [steps(read(f"steps.rank{rank}.jsonl"), rank) for rank in range(workers)]
     if len({len(rank) for rank in ranks}) > 1:
-        raise Broken("its ranks have different numbers of steps")
+        raise BrokenRecordError("its ranks have different numbers of steps")
     if len(ranks[0]) < 2:
-        raise Broken("it has fewer than 2 steps")
+        raise BrokenRecordError("it has fewer than 2 steps")
     table = numpy.array(ranks)  # rank, step, column
     arguments = facts["arguments"]
     place = re.findall(r"round(\d+)", name)
@@ -150,17 +167,19 @@ def timed(name, read):
     )
 
 
-def steps(file, rank):
-    """(total seconds, synchronisation seconds, examples) of each step in a rank's file."""
+def steps(file: IO[bytes], rank: int) -> list[tuple[float, float, int]]:
+    """(total seconds, synchronization seconds, examples) of each step in a rank's file."""
     rows, size = [], 0
     with file:
         while line := file.readline(MOST_BYTES["line"] + 1):
             size += len(line)
             if len(line) > MOST_BYTES["line"] or size > MOST_BYTES["steps"]:
-                raise Broken(f"steps.rank{rank}.jsonl, line {len(rows) + 1}: too long")
+                raise BrokenRecordError(f"steps.rank{rank}.jsonl, line {len(rows) + 1}: too long")
             step = json.loads(line)
             row = (step["seconds"]["total"], step["seconds"]["sync"], step["examples"])
             if not all(isinstance(n, (int, float)) and 0 <= n < math.inf for n in row):
-                raise Broken(f"steps.rank{rank}.jsonl, line {len(rows) + 1}: times {row}"[:200])
+                raise BrokenRecordError(
+                    f"steps.rank{rank}.jsonl, line {len(rows) + 1}: times {row}"[:200]
+                )
             rows.append(row)
     return rows
