@@ -308,7 +308,8 @@ def test_an_unfinished_task_ends_with_one_sentence_on_every_rank(folder):
     for worker in result.workers:
         (line,) = said(worker)
         place, todo = line.split(": ", 1)
-        assert todo.startswith("TODO(task2b): each bucket: all_reduce, then divide (write it there")
+        hint = "sum the gradients over all ranks with all_reduce, then divide"
+        assert todo.startswith(f"TODO(task2b): {hint} (write it there")
         path, number = place.split(":")
         assert "raise NotImpl" in (folder / path).read_text().splitlines()[int(number) - 1]
 
