@@ -99,11 +99,13 @@ def line_of(region: Region, source: str) -> int:
 
 
 def project(text: str, unfinished: Iterable[str]) -> str:
-    """pyproject.toml, so that files with TODOs may import what only a TODO will use."""
-    head = "[tool.ruff.lint.per-file-ignores]\n"
+    """pyproject.toml, with what files with TODOs need: they import what only a TODO will use."""
+    head, pyright = "[tool.ruff.lint.per-file-ignores]\n", "[tool.pyright]\n"
     rows = "# what a TODO will need is there already\n"
     rows += "".join(f'"{path}" = ["ARG", "F401", "F841", "RUF059"]\n' for path in unfinished)
-    return text.replace(head, head + rows) if head in text else f"{text}\n{head}{rows}"
+    text = text.replace(head, head + rows) if head in text else f"{text}\n{head}{rows}"
+    ignored = ", ".join(f'"{path}"' for path in unfinished)  # code below a TODO is unreachable
+    return text.replace(pyright, f"{pyright}ignore = [{ignored}]\n")
 
 
 def write_archive(files: dict[str, bytes], path: Path) -> None:
