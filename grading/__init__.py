@@ -1,1 +1,1 @@
-"""The grading kit: probe, reference, checks and diagnosis; nothing here imports a submission."""
+"""Grades one submission: sandbox, probe, checks, diagnoses. A submission is never imported here."""

@@ -8,10 +8,11 @@ from statistics import median
 from cluster.ports import free_port
 from common.tasks import Task
 from grading import inputs
-from grading.checks.evidence import Evidence, comparable, rows_read
+from grading.checks.evidence import Evidence
 from grading.checks.graded_task import GradedTask
 from grading.checks.observation import Observation
 from grading.checks.reader import read_output, read_rank
+from grading.checks.replayed import comparable, rows_read
 from grading.commands import command_of, placeholders
 from grading.plan import Run
 from grading.reference import REFERENCE, has_reference

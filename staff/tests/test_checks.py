@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from common.errors import UserError
 from grading import rubric
 from grading.checks import CHECKS
-from grading.checks.evidence import comparable
 from grading.checks.numbers_in_text import in_order, sources
+from grading.checks.replayed import comparable
 from grading.checks.rows import batch, data, shuffle
 from grading.checks.values import explain_rates
 from grading.results import FAILED, PASSED

@@ -1,7 +1,7 @@
 """The reference and its sketches: four ranks' rows are one batch's, and distances are kept."""
 
 from grading import inputs, rubric
-from grading.checks.evidence import batch_of
+from grading.checks.replayed import batch_of
 from grading.worker.sketch import WIDTH, checksum, pack, sketch, unpack
 from staff import reference
 
