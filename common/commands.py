@@ -25,7 +25,7 @@ def run_command(
         print(usage, end="")
         return 0
     if not argv or argv[0] not in commands:
-        problem = f"there is no command {argv[0]!r}" if argv else "name a command"
+        problem = f"unknown command {argv[0]!r}" if argv else "give a command"
         if argv and argv[0] in moved:
             problem = f"{argv[0]} has moved: use `{moved[argv[0]]}`"
         print(f"{room}: {problem}\n{usage}", end="", file=sys.stderr)

@@ -52,5 +52,5 @@ def tracked(root: Path) -> list[str]:
 
 
 def made_by_a_run(path: Path) -> bool:
-    """Whether .gitignore names a path: needed where there is no git to ask."""
+    """Whether a path is of a kind that .gitignore lists, for where git cannot be asked."""
     return any(fnmatch.fnmatchcase(part, name) for part in path.parts for name in MADE_BY_RUNS)

@@ -341,7 +341,7 @@ def test_ctrl_c_ends_all_and_keeps_what_is_finished(room, tmp_path):
         (["grade", ".", "--jobs", "0"], "--jobs 0: give 1 or more"),
         (["grade", ".", "--tasks", "task9"], "--tasks task9: choose from task1,"),
         (["grade", ".", "--mapping", "none"], "--mapping none: there is no such file"),
-        (["nothing"], "there is no command 'nothing'"),
+        (["nothing"], "unknown command 'nothing'"),
         ([], "name a command"),
     ],
 )

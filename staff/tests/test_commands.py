@@ -50,4 +50,4 @@ def test_every_command_is_listed_and_has_a_main(room, capsys):
         assert end.value.code == 0
         assert "usage:" in capsys.readouterr().out, module
     assert room.main(["dance"]) == 2
-    assert "there is no command 'dance'" in capsys.readouterr().err
+    assert "unknown command 'dance'" in capsys.readouterr().err

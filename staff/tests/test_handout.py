@@ -300,6 +300,13 @@ def test_the_handouts_lint_is_clean(folder):
         assert run.returncode == 0, run.stdout + run.stderr
 
 
+def test_its_make_has_no_targets_of_instructors(folder):
+    for place, staff in ((ROOT, True), (folder, False)):
+        shown = subprocess.run(["make", "help"], cwd=place, capture_output=True, text=True).stdout
+        assert "make test" in shown
+        assert ("make gallery" in shown) == ("make bench" in shown) == staff
+
+
 def test_an_unfinished_task_ends_with_one_sentence_on_every_rank(folder):
     build.fill(folder, ROOT, [task for task in TASKS if task != "task2b"])
     carry(folder)

@@ -46,8 +46,8 @@ def test_filled_in_it_passes_every_check(folder, session):
     fill(folder)
     carry(folder)
     for results in judged(folder, session).values():
-        told = [result.text() for result in results if result.status != PASSED]
-        assert not told, "\n".join(told)
+        failed = [result.text() for result in results if result.status != PASSED]
+        assert not failed, "\n".join(failed)
 
 
 @pytest.mark.slow
@@ -63,5 +63,5 @@ def test_what_is_blank_fails_just_its_own_checks(blank, folder, session):
             assert "TODO(" in runs.diagnosis
             assert {result.status for result in others} == {NOT_RUN}
         else:
-            told = [result.text() for result in (runs, *others) if result.status != PASSED]
-            assert not told, "\n".join(told)
+            failed = [result.text() for result in (runs, *others) if result.status != PASSED]
+            assert not failed, "\n".join(failed)
