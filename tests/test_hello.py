@@ -1,7 +1,7 @@
 """The cluster check, with real workers: on loopback, and on two machines as Linux can fake them.
 
-A machine is a network namespace with a host name and /etc/hosts of its own, as Debian writes one:
-the machine's own name means 127.0.1.1. It has two interfaces; on eth0, the first sends slowly.
+A machine is a network namespace with its own host name and /etc/hosts, as Debian writes one: the
+machine's own name resolves to 127.0.1.1. It has two interfaces; on eth0, the first sends slowly.
 """
 
 import contextlib
@@ -99,7 +99,7 @@ def test_needs_no_other_worker():
     assert ways(report) == {}
 
 
-def test_a_wrong_number_is_told():
+def test_a_wrong_number_is_reported():
     right = torch.arange(1000.0)
     verify(right.clone(), right, "all_reduce at rank 2")
     wrong = right.clone()
@@ -247,7 +247,7 @@ def test_two_machines(machines):
     assert machines.sent("eth0") > 50
 
 
-def test_chosen_interface_is_used_and_doubted(machines):
+def test_chosen_interface_is_used_with_a_warning(machines):
     commands = [machines.worker(rank) for rank in (0, 1)]
     (code, report, errors), _ = finish(commands, GLOO_SOCKET_IFNAME="eth1")
     assert code == 0, errors
@@ -268,8 +268,8 @@ def test_firewall_between_machines(machines):
     ):
         ip("-n", node, "rule", "add", *rule.split())
     ip("-n", node, "rule", "del", "pref", "0")
-    told = refusals([machines.worker(rank, "--timeout", "15") for rank in (0, 1)])
-    for errors, (a, b) in zip(told, ((0, 1), (1, 0)), strict=True):
+    errors_of_each = refusals([machines.worker(rank, "--timeout", "15") for rank in (0, 1)])
+    for errors, (a, b) in zip(errors_of_each, ((0, 1), (1, 0)), strict=True):
         assert "all workers reached rank 0's port, but not each other" in errors
         ends = [f"rank {rank} (10.77.0.{rank + 1} on eth0)" for rank in (a, b)]
         assert f"- {ends[0]} to {ends[1]}: no answer\n" in errors
@@ -277,8 +277,8 @@ def test_firewall_between_machines(machines):
 
 
 def test_name_of_rank_0_means_loopback_there(machines):
-    told = refusals([machines.worker(rank, master="node0") for rank in (0, 1)])
-    for errors in told:
+    errors_of_each = refusals([machines.worker(rank, master="node0") for rank in (0, 1)])
+    for errors in errors_of_each:
         assert "must belong to one network: 127.x does not" in errors
         assert "- rank 1 (10.77.0.2 on eth0) to rank 0 (127.0.0.1 on lo): " in errors
 

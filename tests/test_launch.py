@@ -1,4 +1,4 @@
-"""The launcher, with real processes: puppets, which do what a test tells them over a socket."""
+"""The launcher, with real processes: puppets, which do what a test asks of them over a socket."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ for order in strings.makefile():
     exec(order)
     strings.sendall(b"done\\n")
 """
-GRANDCHILD = (  # it ignores SIGTERM, and says so before it sleeps
+GRANDCHILD = (  # it ignores SIGTERM, and reports so before it sleeps
     "child = subprocess.Popen([sys.executable, '-c', 'import signal, time; "
     "signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)'], "
     "stdout=subprocess.PIPE); child.stdout.readline()"
@@ -50,18 +50,18 @@ class Puppet:
         self.rank, self.pid = map(int, self.strings.readline().split())
         self.process = psutil.Process(self.pid)
 
-    def told(self, order: str) -> None:
+    def order(self, order: str) -> None:
         self.strings.write(order + "\n")
         self.strings.flush()
 
     def does(self, order: str) -> None:
         """Return when it has done it."""
-        self.told(order)
+        self.order(order)
         assert self.strings.readline() == "done\n"
 
     def ends(self, order: str) -> None:
         """Return when it has ended of it."""
-        self.told(order)
+        self.order(order)
         self.process.wait(DEADLINE)
 
 
@@ -196,7 +196,7 @@ rank = int(sys.argv[-1])
 for stream in (sys.stdout, sys.stderr):
     for i in range(100):
         for part in (f"r{rank} ", f"{stream.name} ", f"{i} ", "x" * 50, "\\n"):
-            stream.write(part)  # of its own: the workers' output is not buffered
+            stream.write(part)  # a separate write: the workers' output is not buffered
     stream.write(f"r{rank} has no newline")
 """
 
@@ -204,7 +204,7 @@ for stream in (sys.stdout, sys.stderr):
 def test_lines_come_whole_and_behind_the_rank_of_all_but_rank_0(stage):
     launcher, puppets = stage.start(3)
     for puppet in puppets:
-        puppet.told(f"exec({TALK!r}); sys.exit(0)")
+        puppet.order(f"exec({TALK!r}); sys.exit(0)")
     out, errors = launcher.communicate(timeout=DEADLINE)
     assert launcher.returncode == 0
     start, _, errors = errors.partition("\n")
@@ -349,7 +349,7 @@ def test_an_ignored_signal_stays_ignored(stage):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
-def test_a_killed_launcher_leaves_no_worker(stage):
+def test_workers_end_with_a_killed_launcher(stage):
     launcher, _ = stage.start(3)
     launcher.kill()
     assert stage.is_empty()

@@ -60,9 +60,9 @@ def pages(path):
 
 def test_a_whole_report(runs, answers, folder, capsys):
     assert run(runs, answers) == 0
-    said = capsys.readouterr().out
-    assert "missing" not in said
-    assert "report: ab123_Ada_Byron.pdf" in said
+    printed = capsys.readouterr().out
+    assert "missing" not in printed
+    assert "report: ab123_Ada_Byron.pdf" in printed
     found = pages(folder / "ab123_Ada_Byron.pdf")
     assert 3 <= len(found) <= 12
     text = "\n".join(found)
@@ -128,8 +128,8 @@ def test_what_is_missing_is_listed_with_its_command_and_marked(folder, answers, 
         "your reasoning": '"## Scalability"',
     }
     assert len(pairs) == len(wanted)
-    for (what, fix), (told, command) in zip(wanted.items(), pairs.items(), strict=True):
-        assert what in told
+    for (what, fix), (listed, command) in zip(wanted.items(), pairs.items(), strict=True):
+        assert what in listed
         assert fix in command
     assert lines[-1].endswith("(parts missing: 7)")
     marked = "\n".join(pages(folder / "ab123_Ada_Byron.pdf"))

@@ -149,8 +149,8 @@ def test_the_trace_of_a_run_is_summarized(tmp_path, capsys):
         events = [event("ProfilerStep#1", 0, 4), event("gloo:all_reduce", 1, 1)]
         (tmp_path / f"trace.rank{rank}.json").write_text(json.dumps({"traceEvents": events}))
     assert traces.main([str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert [line.split()[1:] for line in said.splitlines() if "rank " in line] == [
+    printed = capsys.readouterr().out
+    assert [line.split()[1:] for line in printed.splitlines() if "rank " in line] == [
         [rank, "1", "4000.0", "1000.0", "25%", "0%"] for rank in ("0", "1", "10")
     ]
     (tmp_path / "trace.rank0.json").write_text("{}")

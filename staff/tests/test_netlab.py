@@ -30,7 +30,7 @@ TASK = f"""--model_type bert --task_name RTE --data_dir {ROOT}/sample_data/RTE
 REFUSED = lab_network.missing()
 needs_lab = pytest.mark.skipif(bool(REFUSED), reason=REFUSED or "there is a lab")
 
-# Looks at its node, says that it is there, and stays until it is told to go.
+# Looks at its node, writes down what it sees, and stays until it is asked to go.
 PUPPET = """
 import os, pathlib, socket, subprocess, sys, time
 folder, rank = pathlib.Path(sys.argv[2]), sys.argv[-1]
@@ -166,9 +166,9 @@ def test_both_ends_of_a_link_are_shaped_and_can_be_changed():
         def show():
             for name in ([], ["-n", "node1"]):
                 dev = "eth0" if name else "port1"
-                told = subprocess.run(["tc", *name, "qdisc", "show", "dev", dev],
+                done = subprocess.run(["tc", *name, "qdisc", "show", "dev", dev],
                                       capture_output=True, text=True)
-                print(told.stdout.split("rate ")[1].split()[0])
+                print(done.stdout.split("rate ")[1].split()[0])
         nodes = build(["1gbit", "100mbit"])
         show()
         nodes[1].shape("3mbit")
@@ -227,17 +227,17 @@ def test_a_node_carries_what_is_expected(tmp_path, small, task, nodes):
     flags = ["--model_name_or_path", str(small), "--max_steps", "8"]
     done = run_lab(["--nodes", str(nodes), "--quiet"], task, tmp_path, *flags)
     assert done.returncode == 0, done.stderr
-    told = json.loads((tmp_path / "netlab.json").read_text())
+    traffic = json.loads((tmp_path / "netlab.json").read_text())
     size = json.loads((tmp_path / "run.json").read_text())["gradient_bytes"]
     assert size >= 20e6
-    for node in told["nodes"]:
+    for node in traffic["nodes"]:
         due = (2 * (nodes - 1) / nodes * size,) * 2
         if task == "task2a":
             due = (3 * size, 3 * size) if node["node"] == 0 else (size, size)
         assert node["expected"] == pytest.approx(due)
         assert node["sent"] == pytest.approx(due[0], rel=0.02)
         assert node["received"] == pytest.approx(due[1], rel=0.02)
-    assert told["iterations"] == 7
+    assert traffic["iterations"] == 7
     assert re.search(r"^0 +1gbit .*%$", done.stdout, re.MULTILINE)
 
 
@@ -288,13 +288,13 @@ def test_a_user_without_root_has_a_lab_too():
         ("--nodes 2 nowhere.py", "no script nowhere.py"),
     ],
 )
-def test_what_makes_no_sense_is_told(flags, says):
+def test_what_makes_no_sense_is_refused(flags, says):
     with pytest.raises(UserError, match=re.escape(says)):
         lab_flags.parse(flags.split())
 
 
 @needs_lab
-def test_a_command_that_is_refused_leaves_the_folder_as_it_was(tmp_path):
+def test_a_command_that_is_refused_changes_nothing_in_the_folder(tmp_path):
     (tmp_path / "netlab.json").write_text("an earlier run's")
     done = run_lab(["--nodes", "2"], "task2b", tmp_path, "--no_such_flag", "1")
     assert done.returncode == 2
@@ -320,13 +320,13 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch, has, says):
     assert says in lab_network.missing()
 
 
-def test_other_systems_are_told(monkeypatch):
+def test_other_systems_are_refused(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert "this is darwin" in lab_network.missing()
 
 
 @needs_lab
-def test_a_system_that_allows_no_namespaces_is_told():
+def test_a_system_that_allows_no_namespaces_is_reported():
     """As one whose user has none left."""
     script = (
         "echo 0 > /proc/sys/user/max_net_namespaces && "
@@ -352,12 +352,12 @@ def test_what_is_carried_is_of_all_iterations_but_the_first():
     facts = {"arguments": {}, "task": "task2a", "gradient_bytes": 100, "world_size": 2}
     counts = [0, 1000, 1200, 1500]  # after 0 to 3 steps
     snapshots = [[(count, 2 * count), (0, 0)] for count in counts]
-    told = carried(facts, snapshots, ["1gbit"] * 2, [1, 1, 2])
-    assert told["iterations"] == 2
-    assert told["nodes"][0]["epochs"] == [(1200, 2400), (300, 600)]
-    assert table(told).endswith("epoch 2, MB sent / received by each node: 0.0 / 0.0, 0.0 / 0.0")
-    assert (told["nodes"][0]["sent"], told["nodes"][0]["received"]) == (250, 500)
-    assert told["nodes"][0]["expected"] == (100, 100)
+    traffic = carried(facts, snapshots, ["1gbit"] * 2, [1, 1, 2])
+    assert traffic["iterations"] == 2
+    assert traffic["nodes"][0]["epochs"] == [(1200, 2400), (300, 600)]
+    assert table(traffic).endswith("epoch 2, MB sent / received by each node: 0.0 / 0.0, 0.0 / 0.0")
+    assert (traffic["nodes"][0]["sent"], traffic["nodes"][0]["received"]) == (250, 500)
+    assert traffic["nodes"][0]["expected"] == (100, 100)
     facts = {
         **facts,
         "task": "task4",

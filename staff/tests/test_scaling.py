@@ -124,11 +124,11 @@ def test_the_report_of_a_sweep(tmp_path, capsys):
     made = {"settings": {"flags": []}, "machine": machine, "cells": [*cells(MODEL), failed]}
     (tmp_path / "sweep.json").write_text(json.dumps(made))
     assert scaling.main([str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert "median 0.0%, worst" in said
+    printed = capsys.readouterr().out
+    assert "median 0.0%, worst" in printed
     for bert in ("BERT-base, 438 MB", "BERT-large, 1341 MB"):
-        assert said.count(bert) == 2
-        assert said.count("worst") >= 4  # the error stands beside every prediction
+        assert printed.count(bert) == 2
+        assert printed.count("worst") >= 4  # the error is given with every prediction
     for name in ("time", "speedup", "traffic", "model"):
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
         assert (tmp_path / f"{name}.svg").read_text().startswith("<?xml")
@@ -196,9 +196,9 @@ def test_a_sweep_goes_on_after_a_failed_cell_and_a_stop(tmp_path):
     (out / "sweep.json").write_text(json.dumps(written))
     done = run(link, "--resume")
     assert done.returncode == 0, done.stderr
-    told = json.loads((out / "sweep.json").read_text())["cells"]
-    assert told[:1] == written["cells"]
-    assert [c["rate"] for c in told] == ["2gbit", "1gbit"]
-    assert told[1]["seconds"]["total"] > 0
+    measured = json.loads((out / "sweep.json").read_text())["cells"]
+    assert measured[:1] == written["cells"]
+    assert [c["rate"] for c in measured] == ["2gbit", "1gbit"]
+    assert measured[1]["seconds"]["total"] > 0
     other = run(link, "--resume", "--max_steps", "5")
     assert (other.returncode, "other settings" in other.stderr) == (2, True)

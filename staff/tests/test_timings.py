@@ -67,9 +67,9 @@ def test_each_machine_has_its_own_measure(tmp_path, capsys):
             assert row["flat"] == pytest.approx(3)
             assert row["iterations"] == 40  # without the first
     run(tmp_path, out=tmp_path / "out")
-    said = capsys.readouterr().out
-    assert "machines:\n  quick (a CPU)\n  slow (a CPU)\n" in said
-    assert re.search(r"2a: 1\.(4|5)\d+ .*, 2 runs: slower", said)
+    printed = capsys.readouterr().out
+    assert "machines:\n  quick (a CPU)\n  slow (a CPU)\n" in printed
+    assert re.search(r"2a: 1\.(4|5)\d+ .*, 2 runs: slower", printed)
 
 
 def test_an_interval_holds_the_truth_and_shows_whether_there_is_a_difference():
@@ -291,8 +291,8 @@ def test_interleaved_rounds_on_this_machine(tmp_path, capsys):
         --max_steps 3 --max_seq_length 16 --no_cuda --workers 2 --batch 8 --rounds 2 --tasks 2b
         --output_dir {tmp_path / "out"}""".split()
     assert rounds.main(flags) == 0
-    said = capsys.readouterr().out
-    shown = [line for line in said.splitlines() if line.startswith("bench: ")]
+    printed = capsys.readouterr().out
+    shown = [line for line in printed.splitlines() if line.startswith("bench: ")]
     assert shown == [f"bench: round {r} of 2, task 2b" for r in (1, 2)]
     assert (tmp_path / "out" / "timings.html").exists()
     assert rounds.main(flags) == 2
