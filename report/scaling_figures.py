@@ -16,7 +16,7 @@ def measured_cells(sweep: dict) -> list[dict]:
 def waiting(cell: dict, cells: list[dict]) -> float:
     """Seconds of an iteration in which the cores wait for the network, or copy for it.
 
-    DDP's waiting is part of its backward pass: it is what it takes longer than those by hand.
+    DDP also waits within its backward pass: it is what it takes longer than those by hand compute.
     """
     if cell["workers"] == 1 or BY_KEY[cell["task"]].by_hand:
         return cell["seconds"]["sync"]
