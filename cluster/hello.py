@@ -115,14 +115,14 @@ def check_collectives(world: World, size: int) -> None:
     verify(part, mine, f"scatter at rank {world.rank}")
     total = mine.clone()
     dist.all_reduce(total)
-    verify(total, sum(every), f"all_reduce at rank {world.rank}")
+    verify(total, torch.stack(every).sum(0), f"all_reduce at rank {world.rank}")
 
 
 def verify(got: torch.Tensor, right: torch.Tensor, what: str) -> None:
     """Raise UserError, naming the first wrong number, unless both tensors are equal."""
     wrong = (got != right).nonzero()
     if len(wrong):
-        first = wrong[0].item()
+        first = int(wrong[0])
         raise UserError(
             f"{what}: {got[first].item()} instead of {right[first].item()}, number {first} of "
             f"{len(right)}. Reinstall torch, and test that machine's memory and network card"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cluster import lab_network
 from cluster.launch import check
+from common.commands import Parser
 from common.errors import UserError
 from common.units import bits_per_second
 
@@ -25,7 +26,7 @@ class Break:
     how: str
     node: int
     step: int
-    rate: str | None = None
+    rate: str = ""  # for "slow" alone
 
     def __str__(self) -> str:
         what = {
@@ -38,9 +39,8 @@ class Break:
 
 def parse(argv: list[str], description: str | None = None) -> argparse.Namespace:
     """The command line; raises UserError for what makes no sense."""
-    parser = argparse.ArgumentParser(usage=USAGE, description=description, allow_abbrev=False)
+    parser = Parser(usage=USAGE, description=description, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.error = _bad_usage
     parser.add_argument("--nodes", type=int, default=4, help="how many (default: 4)")
     parser.add_argument(
         "--rate",
@@ -84,8 +84,4 @@ def _break(how: str, text: str, nodes: int) -> Break:
         raise UserError(f"--{how} {text}: write {wanted}; nodes are 0 to {nodes - 1}, steps from 1")
     if how == "slow":
         bits_per_second(found[3])
-    return Break(how, int(found[1]), int(found[2]), found[3] or None)
-
-
-def _bad_usage(message: str) -> None:
-    raise UserError(f"{message}: use {USAGE}")
+    return Break(how, int(found[1]), int(found[2]), found[3])

@@ -27,6 +27,7 @@ from pathlib import Path
 from cluster.ports import reserved_port
 from cluster.processes import Worker, attend, signal_group, start
 from cluster.screen import Screen
+from common.commands import Parser
 from common.errors import UserError
 
 GRACE_SECONDS = 10.0
@@ -182,9 +183,8 @@ def _supervise(team: list[Worker], events: queue.SimpleQueue) -> signal.Signals 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the exit code: 2 for bad usage, 130 for Ctrl-C."""
-    parser = argparse.ArgumentParser(usage=USAGE, description=__doc__, allow_abbrev=False)
+    parser = Parser(usage=USAGE, description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.error = _bad_usage
     parser.add_argument("--workers", type=int, required=True, help="how many")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="SCRIPT and its arguments")
     try:
@@ -195,10 +195,6 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-
-
-def _bad_usage(message: str) -> None:
-    raise UserError(f"{message}: use {USAGE}")
 
 
 if __name__ == "__main__":

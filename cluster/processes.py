@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cluster.screen import Screen, pseudo_terminal, relay_lines, relay_live
+from cluster.screen import STDOUT, Screen, pseudo_terminal, relay_lines, relay_live
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -88,7 +88,7 @@ def attend(worker: Worker, screen: Screen, put: Callable[[Worker], None]) -> lis
     else:
         jobs.append((relay_lines, process.stderr, worker.stderr, show))
     if process.stdout:
-        out = functools.partial(show, stream=sys.__stdout__)
+        out = functools.partial(show, stream=STDOUT)
         jobs.append((relay_lines, process.stdout, worker.stdout, out))
     threads = [threading.Thread(target=job, args=args, daemon=True) for job, *args in jobs]
     for thread in threads:

@@ -13,6 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import BinaryIO, TextIO
 
+STDOUT = sys.__stdout__ or sys.stdout  # the process's own, whatever stands in for them
+STDERR = sys.__stderr__ or sys.stderr
+
 
 class Screen:
     """Our stdout and stderr, to which one thread at a time writes."""
@@ -23,14 +26,14 @@ class Screen:
         self.mid_line = False
         sys.stdout.flush()  # what the caller printed comes before what the workers print
 
-    def line(self, text: str, prefix: str = "", stream: TextIO = sys.__stderr__) -> None:
+    def line(self, text: str, prefix: str = "", stream: TextIO = STDERR) -> None:
         """Write a separate line, below a progress bar if there is one."""
         with self.lock:
             if self.mid_line:
                 self.write(b"\n")
             self.write(f"{prefix}{text}\n".encode(), stream)
 
-    def write(self, chunk: bytes, stream: TextIO = sys.__stderr__) -> None:
+    def write(self, chunk: bytes, stream: TextIO = STDERR) -> None:
         """Write bytes as they are, in whatever encoding a worker chose."""
         if chunk and not self.quiet:
             with self.lock:

@@ -1,11 +1,19 @@
 """A room with several commands: `python -m ROOM COMMAND ...`."""
 
+import argparse
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from common.errors import UserError
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, except that bad usage raises UserError with the usage given to it."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}: use {self.usage}")
 
 
 def run_command(

@@ -28,7 +28,10 @@ TASK = next(task for task in TABLE if task.profiles)
 def parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
     """The sweep's own flags, and the rest, which are task 4's; raises UserError."""
     usual = TASKS[TASK.strategy].key
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description="Compare traffic by total batch size, gradient dtype and method.",
+        allow_abbrev=False,
+    )
     parser.add_argument("--workers", type=int, default=4, help="on this machine (default: 4)")
     parser.add_argument("--batches", type=words, default="64,32,16", help="total batch sizes")
     parser.add_argument("--dtypes", type=words, default="float32,bfloat16", help="of gradients")

@@ -119,7 +119,9 @@ def picture(runs: Sequence[Run], path: Path | str, measured: Sequence[Run] = ())
 
 def main(argv: list[str] | None = None) -> int:
     """Print the comparison; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description="Compare runs: first losses, metrics, times, traffic, a picture."
+    )
     parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="--output_dir of a run")
     parser.add_argument("--picture", metavar="FILE", help="draw them too (.png, .svg or .pdf)")
     args = parser.parse_args(argv)

@@ -182,7 +182,7 @@ def draw(runs: Sequence[Run], folder: Path) -> tuple[list[Path], list[str]]:
 
 def main(argv: list[str] | None = None) -> int:
     """Draw the figures; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Draw runs: losses, times, traffic, accuracy.")
     parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="--output_dir of a run")
     parser.add_argument("--output_dir", type=Path, default=Path("figures"), help="default: figures")
     args = parser.parse_args(argv)

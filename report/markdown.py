@@ -34,7 +34,7 @@ def sections(text: str) -> dict[str, str]:
     starts = [
         (token.map, inline.content.strip())
         for token, inline in pairwise(tokens)
-        if token.type == "heading_open" and token.tag == "h2" and token.level == 0
+        if token.map and token.type == "heading_open" and token.tag == "h2" and token.level == 0
     ]
     ends = [place[0] for place, _ in starts[1:]] + [len(lines)]
     return {

@@ -15,7 +15,7 @@ class Run:
     folder: Path
     facts: dict
     steps: list[list[dict]]
-    traffic: dict | None
+    traffic: dict  # empty where none was recorded
 
     @property
     def name(self) -> str:
@@ -61,8 +61,8 @@ def load_run(folder: Path | str) -> Run:
             raise UserError(f"{folder}: this run did not finish; run it again")
         files = [folder / f"steps.rank{rank}.jsonl" for rank in range(facts["world_size"])]
         steps = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
-        traffic = folder / "traffic.rank0.json"
-        traffic = upgrade(json.loads(traffic.read_text()), version) if traffic.exists() else None
+        file = folder / "traffic.rank0.json"
+        traffic = upgrade(json.loads(file.read_text()), version) if file.exists() else {}
     except FileNotFoundError as error:
         raise UserError(
             f"{folder} contains no {Path(error.filename).name}, so it is not a run folder"

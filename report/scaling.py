@@ -98,7 +98,9 @@ def formatted(row: dict) -> dict[str, object]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print, write and draw what the model says of a sweep; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description="Fit a cost model to a sweep, check it, and extrapolate."
+    )
     parser.add_argument("sweep", type=Path, help="--output_dir of experiments.scaling")
     parser.add_argument(
         "--speed",

@@ -110,7 +110,9 @@ def text(folder: Path, rows: list[dict[str, Any]]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the shares; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description="Show how much communication traced steps have, and how much computing hides."
+    )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="of --trace runs")
     args = parser.parse_args(argv)
     try:

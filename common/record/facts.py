@@ -5,6 +5,7 @@ import platform
 import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -51,7 +52,7 @@ def describe(args, world, model, splits):
     }
 
 
-def upgrade(facts, version):
+def upgrade(facts: Any, version: int) -> Any:
     """Records of a format version as the newest version would have them."""
     if version >= FORMAT:
         return facts
