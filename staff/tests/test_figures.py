@@ -19,20 +19,38 @@ def make_run(folder, task, losses, traffic=None, batch=16, metrics=()):
     """A run folder: two ranks, of which the second takes twice the time."""
     folder.mkdir()
     facts = {
-        "format": 2, "glue_task": "RTE", "task": task, "world_size": 2, "end": "now",
-        "arguments": {"model_name_or_path": "tiny"}, "host": "here", "processor": "a CPU",
-        "cores": 2, "git_commit": "0123456789abcdef", "metrics": list(metrics),
+        "format": 2,
+        "glue_task": "RTE",
+        "task": task,
+        "world_size": 2,
+        "end": "now",
+        "arguments": {"model_name_or_path": "tiny"},
+        "host": "here",
+        "processor": "a CPU",
+        "cores": 2,
+        "git_commit": "0123456789abcdef",
+        "metrics": list(metrics),
         "examples": {"train": 64, "dev": 8},
-    }  # fmt: skip
+    }
     (folder / "run.json").write_text(json.dumps(facts))
     for rank in range(2):
         lines = []
         for i, loss in enumerate(losses):
-            seconds = {phase: (rank + 1) * (n + 1) * (1 + 9 * (i == 0)) / 1000
-                       for n, phase in enumerate(PHASES)}  # fmt: skip
+            seconds = {
+                phase: (rank + 1) * (n + 1) * (1 + 9 * (i == 0)) / 1000
+                for n, phase in enumerate(PHASES)
+            }
             seconds["total"] = sum(seconds.values())
-            lines.append({"step": i + 1, "epoch": 1, "loss": loss + rank, "examples": batch // 2,
-                          "tokens": 10, "seconds": seconds})  # fmt: skip
+            lines.append(
+                {
+                    "step": i + 1,
+                    "epoch": 1,
+                    "loss": loss + rank,
+                    "examples": batch // 2,
+                    "tokens": 10,
+                    "seconds": seconds,
+                }
+            )
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (folder / f"steps.rank{rank}.jsonl").write_text(text)
     if traffic:

@@ -56,9 +56,14 @@ class Labs:
         (self.folder / out).mkdir()
         command = [*LAB, *flags, str(self.folder / "puppet.py"), "--output_dir"]
         lab = subprocess.Popen(
-            [*command, str(self.folder / out)], cwd=ROOT, env=self.env, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            [*command, str(self.folder / out)],
+            cwd=ROOT,
+            env=self.env,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         self.started.append(lab)
         return lab
 
@@ -103,8 +108,11 @@ def outside():
 def run_lab(flags, task, folder, *more):
     return subprocess.run(
         [*LAB, *flags, str(ROOT / task / "run_glue.py"), *TASK, "--output_dir", str(folder), *more],
-        cwd=ROOT, capture_output=True, text=True, timeout=3 * DEADLINE,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=3 * DEADLINE,
+    )
 
 
 def losses(folder, ranks):
@@ -184,8 +192,11 @@ def test_both_ends_of_a_link_are_shaped_and_can_be_changed():
     """
     done = subprocess.run(
         lab_network.inside([sys.executable, "-c", script]),
-        cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
     assert done.stdout.splitlines()[:4] == ["100Mbit", "100Mbit", "3Mbit", "3Mbit"], done.stderr
 
 
@@ -212,9 +223,12 @@ def small(tmp_path_factory):
 
     tokenizer = tiny_tokenizer()
     config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=256, num_hidden_layers=6, num_attention_heads=4,
+        vocab_size=len(tokenizer),
+        hidden_size=256,
+        num_hidden_layers=6,
+        num_attention_heads=4,
         intermediate_size=1024,
-    )  # fmt: skip
+    )
     BertForSequenceClassification(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -263,10 +277,14 @@ def test_a_user_without_root_has_a_lab_too():
     if subprocess.run([*as_user, "unshare", "-Urn", "true"]).returncode:
         pytest.skip("no user namespaces here")
     done = subprocess.run(
-        [*as_user, *LAB, "shell", "--nodes", "2"], cwd=ROOT, env={**os.environ, "SHELL": "/bin/sh"},
-        input="hostname; ip -o address show eth0; id -u\n", capture_output=True, text=True,
+        [*as_user, *LAB, "shell", "--nodes", "2"],
+        cwd=ROOT,
+        env={**os.environ, "SHELL": "/bin/sh"},
+        input="hostname; ip -o address show eth0; id -u\n",
+        capture_output=True,
+        text=True,
         timeout=DEADLINE,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert re.search(r"^node0$.*10\.10\.1\.1/24.*^0$", done.stdout, re.MULTILINE | re.DOTALL)
     assert "--preserve-credentials" in done.stdout
@@ -334,8 +352,12 @@ def test_a_system_that_allows_no_namespaces_is_reported():
     )
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "sh", "-c", script],
-        cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        stdin=subprocess.DEVNULL,
+    )
     assert done.returncode == 2, done.stderr
     assert "netlab: this system does not allow namespaces here" in done.stderr
     assert "kernel.unprivileged_userns_clone=1" in done.stderr
@@ -369,9 +391,13 @@ def test_what_is_carried_is_of_all_iterations_but_the_first():
 @needs_lab
 def test_latency_is_netems_or_refused():
     done = subprocess.run(
-        [*LAB, "shell", "--nodes", "1", "--latency", "5ms"], cwd=ROOT, capture_output=True,
-        text=True, input="tc qdisc show dev eth0\n", timeout=DEADLINE,
-    )  # fmt: skip
+        [*LAB, "shell", "--nodes", "1", "--latency", "5ms"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        input="tc qdisc show dev eth0\n",
+        timeout=DEADLINE,
+    )
     if done.returncode == 0:
         assert "delay 5ms" in done.stdout
     else:

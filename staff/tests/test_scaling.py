@@ -16,9 +16,16 @@ import pytest
 ROOT = Path(__file__).parents[2]
 REFUSED = lab_network.missing()
 MODEL = Model(
-    fixed=0.2, example=0.01, latency=1e-3, line=1.05, handling=2e-9, forward=0.3, backward=0.6,
-    gradient_bytes=80_000_000, embedding_bytes=20_000_000,
-)  # fmt: skip
+    fixed=0.2,
+    example=0.01,
+    latency=1e-3,
+    line=1.05,
+    handling=2e-9,
+    forward=0.3,
+    backward=0.6,
+    gradient_bytes=80_000_000,
+    embedding_bytes=20_000_000,
+)
 SLOW, FAST = "1gbit", "1000000gbit"
 
 
@@ -29,11 +36,17 @@ def cell(model, task, workers, batch, rate):
     share = {"data": 0.0, "forward": model.forward, "backward": model.backward, "update": 0.1}
     seconds = {phase: part * compute for phase, part in share.items()}
     return {
-        "task": task, "workers": workers, "batch": batch, "rate": rate,
+        "task": task,
+        "workers": workers,
+        "batch": batch,
+        "rate": rate,
         "seconds": {**seconds, "sync": total - compute, "total": total},
-        "gradient_bytes": model.gradient_bytes, "embedding_bytes": model.embedding_bytes,
-        "sent": [1e6] * workers, "received": [1e6] * workers, "expected": [[1e6, 1e6]] * workers,
-    }  # fmt: skip
+        "gradient_bytes": model.gradient_bytes,
+        "embedding_bytes": model.embedding_bytes,
+        "sent": [1e6] * workers,
+        "received": [1e6] * workers,
+        "expected": [[1e6, 1e6]] * workers,
+    }
 
 
 def cells(model):

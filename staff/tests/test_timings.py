@@ -26,20 +26,35 @@ def make_run(folder, task, median, host="here", steps=41, workers=2, sync=0.1, s
     """A run of so many steps whose times spread around a median; its first step takes 9 s."""
     folder.mkdir(parents=True)
     facts = {
-        "format": 2, "task": f"task{task}", "world_size": workers, "end": "now", "host": host,
-        "processor": "a CPU", "cores": 4, "threads": 1, "hosts": [host] * workers,
+        "format": 2,
+        "task": f"task{task}",
+        "world_size": workers,
+        "end": "now",
+        "host": host,
+        "processor": "a CPU",
+        "cores": 4,
+        "threads": 1,
+        "hosts": [host] * workers,
         "iterations_timed": steps - 1,
         "arguments": {"model_name_or_path": "models/tiny", "max_seq_length": 128},
         **facts,
-    }  # fmt: skip
+    }
     (folder / "run.json").write_text(json.dumps(facts))
     rng = numpy.random.default_rng(seed)
     totals = [9.0, *(median * rng.uniform(0.95, 1.05, steps - 1))]
     lines = [
-        json.dumps({"step": i + 1, "epoch": 1, "loss": 0.5, "examples": 64 // workers, "tokens": 9,
-                    "seconds": {"total": total, "sync": sync if task != "1" else 0.0}})
+        json.dumps(
+            {
+                "step": i + 1,
+                "epoch": 1,
+                "loss": 0.5,
+                "examples": 64 // workers,
+                "tokens": 9,
+                "seconds": {"total": total, "sync": sync if task != "1" else 0.0},
+            }
+        )
         for i, total in enumerate(totals)
-    ]  # fmt: skip
+    ]
     for rank in range(workers):
         (folder / f"steps.rank{rank}.jsonl").write_text("\n".join(lines) + "\n")
     return folder
@@ -115,13 +130,16 @@ def test_runs_that_cannot_be_compared_are_flagged(tmp_path):
     found = run(tmp_path, out=tmp_path / "out")
     flags = {name: row["flags"] for name, row in found.items()}
     assert flags == {
-        "one0": "", "one1": "", "one2": "", "good": "",
+        "one0": "",
+        "one1": "",
+        "one2": "",
+        "good": "",
         "few": "10 iterations, not 40",
         "first": "its first iteration is included in its own mean",
         "crowd": "8 threads on 4 cores",
         "other": "model bert, not tiny; length 64, not 128",
         "half": "total batch 32, not 64",
-    }  # fmt: skip
+    }
     runs, _, flat = load_all([tmp_path])
     [task] = compare.by_task(compare.compare(runs, flat))
     assert task["runs"] == 1
@@ -175,10 +193,14 @@ def test_broken_records_are_skipped_and_listed(tmp_path, capsys):
     reasons = {Path(name.split(":")[0]).name: reason for name, reason in skipped}
     assert reasons.keys() == made.keys()
     for name, says in {
-        "huge": "line 1: too long", "nan": "line 1: times", "newer": "format 99",
-        "unfinished": "did not finish", "no steps": "No such file", "bomb.zip": "too long",
+        "huge": "line 1: too long",
+        "nan": "line 1: times",
+        "newer": "format 99",
+        "unfinished": "did not finish",
+        "no steps": "No such file",
+        "bomb.zip": "too long",
         "list": "not an object",
-    }.items():  # fmt: skip
+    }.items():
         assert says in reasons[name], name
     assert timings.main([str(made["list"]), "--output_dir", str(tmp_path / "out")]) == 2
     assert "no run could be read" in capsys.readouterr().err
