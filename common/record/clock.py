@@ -21,7 +21,7 @@ class Clock:
     def __init__(self, world, model, optimizer):
         self.cuda = world.device.type == "cuda"
         self.after_gradients = "sync" if world.size > 1 else "update"
-        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         self.outputs = []
         self.last = 0.0  # when the last phase ended
         self.last_gradient = None  # when the newest gradient was ready; None before the first
@@ -64,7 +64,7 @@ class Clock:
 
     def after_gradient(self, _):
         """Note when a gradient is ready: the last one to do so ends the backward pass."""
-        if self.cuda:
+        if self.event:
             self.event.record()
         self.last_gradient = time.perf_counter()
 
@@ -79,7 +79,7 @@ class Clock:
         before = self.last
         self.lap("backward")
         waited = self.last - self.last_gradient
-        if self.cuda:
+        if self.event:
             end = torch.cuda.Event(enable_timing=True)
             end.record()
             end.synchronize()

@@ -84,7 +84,7 @@ def source(task, name):
 
 
 def differences(before, after):
-    """The lines that differ and their neighbours, as a patch lists them."""
+    """The lines that differ and their neighbors, as a patch lists them."""
     lines = list(difflib.unified_diff(before, after, n=1, lineterm=""))[2:]
     return [line for line in lines if not line.startswith("@@")]
 

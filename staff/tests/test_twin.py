@@ -1,4 +1,4 @@
-"""A plain twin, trained by one process on the union of the data, beside each synchronisation.
+"""A plain twin, trained by one process on the union of the data, beside each synchronization.
 
 After Stanford CS336's assignment 2. In float64, so that only a mistake can make a difference.
 """
@@ -134,7 +134,7 @@ def memory_to_average(average, world, size):
 
 
 def worker(rank, size, folder):
-    """One rank: every synchronisation and every mistake, with each optimizer."""
+    """One rank: every synchronization and every mistake, with each optimizer."""
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), size)
     dist.init_process_group("gloo", None, timedelta(seconds=DEADLINE / 2), size, rank, store)
