@@ -18,7 +18,7 @@ from pathlib import Path
 from cluster import lab_network
 from cluster.lab_flags import INSIDE, Break, parse
 from cluster.lab_network import Node
-from cluster.lab_traffic import carried, epochs_of, table
+from cluster.lab_traffic import carried, epochs_of, nodes_table
 from cluster.launch import Place, launch, threads_each
 from cluster.processes import Worker
 from common.errors import UserError
@@ -99,7 +99,7 @@ class Observer(threading.Thread):
         self.look()
 
 
-def run(args: argparse.Namespace) -> int:
+def run_workers(args: argparse.Namespace) -> int:
     """Run the command on the lab's nodes; returns its exit code."""
     nodes = lab_network.build(args.rate, args.latency)
     folder = output_dir(args.command)
@@ -132,7 +132,7 @@ def report(folder: Path, snapshots: list, rates: list[str], succeeded: bool) -> 
     traffic = carried(facts, snapshots, rates, epochs_of(folder))
     write_whole(folder / "netlab.json", json.dumps(traffic, indent=1) + "\n")
     if traffic["iterations"]:
-        print(table(traffic))
+        print(nodes_table(traffic))
 
 
 def output_dir(command: list[str]) -> Path | None:
@@ -177,7 +177,7 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # we are PID 1
     args = parse(list(sys.argv[1:] if argv is None else argv))
     try:
-        return shell(args) if args.shell else run(args)
+        return shell(args) if args.shell else run_workers(args)
     except UserError as error:
         print(f"netlab: {error}", file=sys.stderr)
         return 2

@@ -116,7 +116,9 @@ class Node:
 
 def build(rates: list[str], latency: str | None = None) -> list[Node]:
     """Set up a node for each rate, all on one bridge; returns the nodes. For use `inside` only."""
-    run("mount", "-t", "tmpfs", "lab", "/run")  # ours alone: `ip netns` keeps its names there
+    run_command(
+        "mount", "-t", "tmpfs", "lab", "/run"
+    )  # ours alone: `ip netns` keeps its names there
     ip("link", "add", "name", "lab", "type", "bridge")
     ip("link", "set", "lab", "up")
     nodes = [Node(number) for number in range(len(rates))]
@@ -141,14 +143,14 @@ def counters(nodes: list[Node]) -> list[tuple[int, int]]:
 
 
 def ip(*arguments: str) -> None:
-    run("ip", *arguments)
+    run_command("ip", *arguments)
 
 
 def tc(*arguments: str) -> None:
-    run("tc", *arguments)
+    run_command("tc", *arguments)
 
 
-def run(*command: str) -> None:
+def run_command(*command: str) -> None:
     """Run a system command; raises UserError with its error output."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

@@ -62,7 +62,7 @@ def expected(facts: dict, rank: int) -> tuple[float, float] | None:
     return sum(sent for sent, _ in ways), sum(received for _, received in ways)
 
 
-def table(traffic: dict) -> str:
+def nodes_table(traffic: dict) -> str:
     """What each node carries, as text."""
     count = traffic["iterations"]
     lines = [

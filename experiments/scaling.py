@@ -142,7 +142,7 @@ def sweep_of(path: Path, settings: dict, resume: bool) -> dict:
     return sweep
 
 
-def run(args: argparse.Namespace, flags: list[str]) -> dict:
+def run_sweep(args: argparse.Namespace, flags: list[str]) -> dict:
     """Measure every cell that is not there yet; returns the sweep as a dict."""
     path = args.output_dir / "sweep.json"
     settings = {"batch": args.batch, "steps": args.steps, "flags": flags}
@@ -177,9 +177,9 @@ def main(argv: list[str] | None = None) -> int:
         args, flags = parse(argv)
         if reason := missing():
             raise UserError(reason)
-        sweep = run(args, flags)
-        write_whole(args.output_dir / "sweep.md", scaling.table(sweep) + "\n")
-        print(scaling.table(sweep))
+        sweep = run_sweep(args, flags)
+        write_whole(args.output_dir / "sweep.md", scaling.cells_table(sweep) + "\n")
+        print(scaling.cells_table(sweep))
         for figure in scaling.figures(sweep, args.output_dir):
             print(f"figure: {figure}")
     except UserError as error:

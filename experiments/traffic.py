@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    text = table(rows)
+    text = rows_table(rows)
     print(text)
     if rows:
         write_whole(args.output_dir / "sweep.json", json.dumps(rows, indent=1) + "\n")
@@ -96,7 +96,7 @@ def row(run: Run, batch: int) -> dict[str, object]:
     }
 
 
-def table(rows: list[dict[str, object]]) -> str:
+def rows_table(rows: list[dict[str, object]]) -> str:
     """The rows in Markdown."""
     if not rows:
         return "no run succeeded"

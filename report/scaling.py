@@ -34,7 +34,7 @@ for 1,024 in all: how many workers (1 to 1,024) do a total batch of 1,024 the fa
 from: the least total batch with which 64 workers have an efficiency of 80 %."""
 
 
-def table(sweep: dict) -> str:
+def cells_table(sweep: dict) -> str:
     """The sweep's cells in Markdown; failed ones with their error's first line."""
     measured = measured_cells(sweep)
     return markdown_table(HEADS, (row(cell, measured) for cell in sweep["cells"]))

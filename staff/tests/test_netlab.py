@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from cluster import lab_flags, lab_network
-from cluster.lab_traffic import carried, table
+from cluster.lab_traffic import carried, nodes_table
 from cluster.launch import launch
 from common.errors import UserError
 from tests.workers import marked
@@ -377,7 +377,9 @@ def test_what_is_carried_is_of_all_iterations_but_the_first():
     traffic = carried(facts, snapshots, ["1gbit"] * 2, [1, 1, 2])
     assert traffic["iterations"] == 2
     assert traffic["nodes"][0]["epochs"] == [(1200, 2400), (300, 600)]
-    assert table(traffic).endswith("epoch 2, MB sent / received by each node: 0.0 / 0.0, 0.0 / 0.0")
+    assert nodes_table(traffic).endswith(
+        "epoch 2, MB sent / received by each node: 0.0 / 0.0, 0.0 / 0.0"
+    )
     assert (traffic["nodes"][0]["sent"], traffic["nodes"][0]["received"]) == (250, 500)
     assert traffic["nodes"][0]["expected"] == (100, 100)
     facts = {

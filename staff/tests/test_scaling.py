@@ -145,7 +145,7 @@ def test_the_report_of_a_sweep(tmp_path, capsys):
     for name in ("time", "speedup", "traffic", "model"):
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
         assert (tmp_path / f"{name}.svg").read_text().startswith("<?xml")
-    table = scaling.table(made).splitlines()
+    table = scaling.cells_table(made).splitlines()
     assert len(table) == 2 + len(made["cells"])
     assert table[-1].startswith(r"| 2a | 4 | 16 | 1kbit | failed: a\|b |")
     assert len({line.replace(r"\|", "").count("|") for line in table}) == 1

@@ -38,7 +38,9 @@ def checkpoint() -> str:
     return str(Path(found.origin).parent / "model")
 
 
-def run(script: str, workers: int, args: argparse.Namespace, name: str, flags: list[str]) -> Path:
+def run_script(
+    script: str, workers: int, args: argparse.Namespace, name: str, flags: list[str]
+) -> Path:
     """Run a script with the bench's flags; returns its folder."""
     print(f"bench: {script} {' '.join(flags)}", flush=True)
     folder = args.output_dir / name
@@ -56,7 +58,7 @@ def iterations(args: argparse.Namespace, model: list[str]) -> None:
     for task in COMPARED:
         workers = workers_of(task, args.workers)
         flags = [*model, "--dropout", "0", "--max_steps", "40"]
-        runs.append(load_run(run(task.script, workers, args, task.name, flags)))
+        runs.append(load_run(run_script(task.script, workers, args, task.name, flags)))
     print(compare.side_by_side(runs))
     compare.picture(runs, args.output_dir / "side_by_side.png")
 
@@ -64,7 +66,7 @@ def iterations(args: argparse.Namespace, model: list[str]) -> None:
 def synchronization(args: argparse.Namespace, model: list[str]) -> None:
     """Each way to average the gradients against bare collectives on as many bytes."""
     flags = [*model, "--dropout", "0"]
-    folder = run("staff/timing/sync_times.py", args.workers, args, "sync_times", flags)
+    folder = run_script("staff/timing/sync_times.py", args.workers, args, "sync_times", flags)
     facts = json.loads((folder / "sync_times.json").read_text())
     medians = {name: statistics.median(times) for name, times in facts["seconds"].items()}
     flat = medians["flat all_reduce"]
@@ -88,7 +90,7 @@ def synchronization(args: argparse.Namespace, model: list[str]) -> None:
 def first_step(args: argparse.Namespace) -> None:
     """Seconds from starting the launcher to the end of the first step, on the tiny BERT."""
     began, flags = time.time(), ["--model_name_or_path", "tiny", "--max_steps", "1"]
-    folder = run(TASKS["task2b"].script, args.workers, args, "first_step", flags)
+    folder = run_script(TASKS["task2b"].script, args.workers, args, "first_step", flags)
     seconds = (folder / "steps.rank0.jsonl").stat().st_mtime - began
     print(f"start of {args.workers} workers to the end of the first step, tiny: {seconds:.1f} s")
 
@@ -96,7 +98,7 @@ def first_step(args: argparse.Namespace) -> None:
 def accuracy(args: argparse.Namespace, model: list[str]) -> None:
     """RTE accuracy after each of three epochs of task 2(b)."""
     script = TASKS["task2b"].script
-    folder = run(script, args.workers, args, "accuracy", [*model, "--do_eval"])
+    folder = run_script(script, args.workers, args, "accuracy", [*model, "--do_eval"])
     print("accuracy after epochs 1 to 3:", *(m["acc"] for m in load_run(folder).facts["metrics"]))
 
 

@@ -41,7 +41,7 @@ Rows = Sequence[dict[str, Any]]
 Skipped = Sequence[tuple[str, str]]  # name and reason
 
 
-def table(rows: Rows, tasks: Rows, skipped: Skipped) -> str:
+def as_text(rows: Rows, tasks: Rows, skipped: Skipped) -> str:
     """All of it as text for a terminal."""
     keys = [key for key in COLUMNS if key != "machine"]
     heads = [COLUMNS[key] for key in keys]
@@ -121,7 +121,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     rows = compare(runs, flat)
     tasks = by_task(rows)
-    print(table(rows, tasks, skipped))
+    print(as_text(rows, tasks, skipped))
     args.output_dir.mkdir(parents=True, exist_ok=True)
     write_csv(args.output_dir / "timings.csv", rows)
     write_page(args.output_dir / "timings.html", rows, tasks, skipped)
