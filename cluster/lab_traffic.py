@@ -67,7 +67,7 @@ def nodes_table(traffic: dict) -> str:
     count = traffic["iterations"]
     lines = [
         f"what each node carries, MB per iteration (mean of {count}, the first discarded)",
-        f"{'node':6}{'link':>9}{'sends':>11}{'expected':>10}{'':>9}{'receives':>11}{'expected':>10}",
+        f"{'node':6}{'link':>9}{'sends':>11}{'expected':>10}{'':9}{'receives':>11}{'expected':>10}",
     ]
     for row in traffic["nodes"]:
         line = f"{row['node']:<6}{row['rate']:>9}"
