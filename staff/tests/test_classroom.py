@@ -105,9 +105,12 @@ def test_a_class_is_graded_whatever_some_of_it_is(room, tmp_path, capsys, monkey
     assert (table["ann"]["points"], table["ann"]["possible"]) == ("4.0", "4.0")
     assert (table["bob"]["task1/runs"], table["bob"]["task2a/gradients"]) == ("0.0", "0.0")
     assert rows["eve"].report.submission == "eve"
-    for name, words in {"cid": "the grader failed: RuntimeError: no such reference",
-                        "dan": "exit code -9", "fay": "fay.zip is broken",
-                        "gus": "no task1/, task2a/"}.items():  # fmt: skip
+    for name, words in {
+        "cid": "the grader failed: RuntimeError: no such reference",
+        "dan": "exit code -9",
+        "fay": "fay.zip is broken",
+        "gus": "no task1/, task2a/",
+    }.items():
         assert table[name]["note"].startswith("could not be graded: ")
         assert words in table[name]["note"]
         assert table[name]["points"] == table[name]["task1/runs"] == ""
@@ -162,8 +165,13 @@ def test_it_resumes_and_grades_only_what_changed(room, tmp_path, capsys):
 
 def test_every_byte_that_is_graded_counts(tmp_path):
     folder, seen = submission(tmp_path / "ann", "right"), []
-    for name, content in (("task1/z.py", "1"), ("task1/z.py", "2"), ("y.py", "2"), ("a.zip", "1"),
-                          ("a.zip", "2")):  # fmt: skip
+    for name, content in (
+        ("task1/z.py", "1"),
+        ("task1/z.py", "2"),
+        ("y.py", "2"),
+        ("a.zip", "1"),
+        ("a.zip", "2"),
+    ):
         (folder / name).write_text(content)
         seen.append(reports.content_digest(folder))
         assert reports.content_digest(folder) == seen[-1]
@@ -240,9 +248,15 @@ def test_no_words_break_the_page_or_the_table():
         fields = ("title", "expected", "got", "where", "cause", "diagnosis", "see", "tolerance")
         statuses = (PASSED, FAILED, NOT_RUN, UNKNOWN)
         checks = [
-            Result(f"task1/{status}", status=status, points=0, possible=1,
-                   **dict.fromkeys(fields, words)) for status in statuses
-        ]  # fmt: skip
+            Result(
+                f"task1/{status}",
+                status=status,
+                points=0,
+                possible=1,
+                **dict.fromkeys(fields, words),
+            )
+            for status in statuses
+        ]
         return Row(words, Report(words, checks))
 
     harmless, hostile = ([row(words), Row(words, error=words)] for words in ("words", HOSTILE))

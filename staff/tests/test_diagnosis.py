@@ -15,8 +15,13 @@ import numpy as np
 import pytest
 
 NAMES = [
-    *("embeddings.word_embeddings.weight", "encoder.query.weight", "encoder.query.bias"),
-    *("encoder.dense.weight", "encoder.dense.bias", "classifier.weight", "classifier.bias"),
+    "embeddings.word_embeddings.weight",
+    "encoder.query.weight",
+    "encoder.query.bias",
+    "encoder.dense.weight",
+    "encoder.dense.bias",
+    "classifier.weight",
+    "classifier.bias",
 ]
 RANKS = 4
 

@@ -49,9 +49,17 @@ def stand_in(path, tasks=None, mapping=None, on_result=None):  # noqa: ARG001
         status = PASSED if word == "right" else FAILED
         points = check.points * (status == PASSED)
         report.results.append(
-            Result(f"{check.task}/{check.name}", HOSTILE, status, points, check.points,
-                   got=HOSTILE, diagnosis=HOSTILE, cause="summed")
-        )  # fmt: skip
+            Result(
+                f"{check.task}/{check.name}",
+                HOSTILE,
+                status,
+                points,
+                check.points,
+                got=HOSTILE,
+                diagnosis=HOSTILE,
+                cause="summed",
+            )
+        )
         on_result(report.results[-1], report)
     return report
 
@@ -240,9 +248,14 @@ def test_the_archive_holds_what_it_needs(tmp_path):
         subprocess.run(["bash", "-n", source / script], check=True)
     names = zipfile.ZipFile(out).namelist()
     assert len(names) < 200
-    for name in ("kit/requirements.lock", "kit/pyproject.toml", "kit/common/models/tiny_vocab.txt",
-                 "kit/sample_data/RTE/train.tsv", "kit/task2a/run_glue.py",
-                 "kit/staff/classroom/jobs.py"):  # fmt: skip
+    for name in (
+        "kit/requirements.lock",
+        "kit/pyproject.toml",
+        "kit/common/models/tiny_vocab.txt",
+        "kit/sample_data/RTE/train.tsv",
+        "kit/task2a/run_glue.py",
+        "kit/staff/classroom/jobs.py",
+    ):
         assert name in names
     assert not [
         n for n in names if "cached_" in n or "__pycache__" in n or n.startswith("kit/tests")
@@ -283,9 +296,14 @@ def test_run_autograder_grades_from_its_own_kit(root):
     (root / "submission/grading/__init__.py").write_text("raise SystemExit(0)")
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
-        [root / "source/run_autograder", root], cwd=root / "submission", env=env, timeout=DEADLINE,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [root / "source/run_autograder", root],
+        cwd=root / "submission",
+        env=env,
+        timeout=DEADLINE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 1, done.stderr
     assert "ValueError: broken" in done.stderr
     facts = json.loads((root / "results" / "results.json").read_text())
@@ -294,8 +312,11 @@ def test_run_autograder_grades_from_its_own_kit(root):
 
 
 def test_user_errors_are_reported(tmp_path):
-    for arguments in (["--run", str(tmp_path / "none")], ["--run", str(tmp_path), "--minutes", "0"],
-                      ["--out", str(tmp_path / "none" / "a.zip")]):  # fmt: skip
+    for arguments in (
+        ["--run", str(tmp_path / "none")],
+        ["--run", str(tmp_path), "--minutes", "0"],
+        ["--out", str(tmp_path / "none" / "a.zip")],
+    ):
         with pytest.raises(UserError):
             gradescope.main(arguments)
 
