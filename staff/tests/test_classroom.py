@@ -356,7 +356,7 @@ def test_ctrl_c_ends_all_and_keeps_what_is_finished(room, tmp_path):
         (["grade", ".", "--tasks", "task9"], "--tasks task9: choose from task1,"),
         (["grade", ".", "--mapping", "none"], "--mapping none: there is no such file"),
         (["nothing"], "unknown command 'nothing'"),
-        ([], "name a command"),
+        ([], "give a command"),
     ],
 )
 def test_a_user_error_is_reported_in_a_line(tmp_path, arguments, words):
