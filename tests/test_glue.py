@@ -92,8 +92,8 @@ LAYOUTS = {
     ),
     ("MNLI", "test_mismatched"): (
         "test_mismatched.tsv",
-        [MNLI_START, "0\t1\t1n\toup\t( a )\t( b )\t(R a)\t(R b)\tFog.\tGrey."],
-        [("Fog.", "Grey.", None)],
+        [MNLI_START, "0\t1\t1n\toup\t( a )\t( b )\t(R a)\t(R b)\tFog.\tGray."],
+        [("Fog.", "Gray.", None)],
     ),
     ("QNLI", "train"): (
         "train.tsv",

@@ -150,11 +150,11 @@ def examples_of(task, split, path, rows):
     """
     if not rows:
         return []
-    labelled = not split.startswith("test")
-    header = task.no_header if labelled else ()
+    labeled = not split.startswith("test")
+    header = task.no_header if labeled else ()
     if not header:
         (_, header), *rows = rows
-    wanted = (*task.text, task.label) if labelled else task.text
+    wanted = (*task.text, task.label) if labeled else task.text
     if missing := [name for name in wanted if name not in header]:
         raise UserError(
             f"{path}, line 1: the header has no column {' or '.join(missing)}; "
