@@ -18,7 +18,7 @@ ALONE = (
     "python task1/run_glue.py --do_train --do_eval --num_train_epochs 3 --output_dir runs/task1 ..."
 )
 COMMAND = "python -m cluster.launch --workers 4 {task.script} --output_dir runs/{task.name} ..."
-SWEEP = "python experiments/traffic.py --output_dir runs/sweep"
+SWEEP = "python -m experiments.traffic --output_dir runs/sweep"
 
 
 @dataclass
