@@ -5,8 +5,8 @@ Two settings must be made before torch is loaded, so import this package first.
 
 import os
 
-# A store or peer that goes away is told in one line by common.workers.heartbeat, not in C++ frames.
+# A lost store or peer is reported in one line by common.workers.heartbeat, not by C++ frames.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
-# Threads that wait for work sleep: when they spin, and another process wants the core, a step
-# takes ten times as long.
+# Idle threads sleep: if they spin while another process needs the core, a step takes ten times
+# as long.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

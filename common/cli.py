@@ -1,4 +1,4 @@
-"""The assignment's flags: one table; every problem with them told at once, each with its fix."""
+"""The assignment's flags in one table; every problem is reported at once, with its fix."""
 
 import argparse
 import difflib
@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 from common.data.glue import find_glue_task
 from common.errors import UserError
+from common.tables import markdown_table
+from common.tasks import TASKS
 from common.workers import launchers
 
 
 class Flag(NamedTuple):
-    """One flag: its default (None: must be given), what it may be, and what it means."""
+    """One flag: its default (None: must be given), its values, and what it means."""
 
     name: str
     type: Any  # int, float, str, bool (a switch), or a tuple of the words allowed
@@ -27,7 +29,7 @@ FLAGS = [
     Flag("model_type", str, "bert", "checked against the checkpoint that was loaded"),
     Flag("model_name_or_path", str, None, "hub name, folder, or `tiny` (built in, no network)"),
     Flag("task_name", str, None, "one of GLUE's nine tasks, such as RTE"),
-    Flag("output_dir", str, None, "folder for what the run leaves"),
+    Flag("output_dir", str, None, "folder that the run writes to"),
     Flag("do_train", bool, False, "train"),
     Flag("do_eval", bool, False, "evaluate on the dev set (after every epoch when training)"),
     Flag("max_seq_length", int, 128, "longest input in tokens; longer ones are truncated", 4),
@@ -35,20 +37,20 @@ FLAGS = [
     Flag("per_gpu_eval_batch_size", int, 8, "the same for evaluation", 1),
     Flag("gradient_accumulation_steps", int, 1, "batches added up before each update", 1),
     Flag("learning_rate", float, 5e-5, "AdamW's first learning rate", 0),
-    Flag("weight_decay", float, 0.0, "of all but biases and LayerNorm weights", 0),
+    Flag("weight_decay", float, 0.0, "weight decay, not applied to biases and LayerNorm", 0),
     Flag("adam_epsilon", float, 1e-8, "AdamW's epsilon", 0),
     Flag("max_grad_norm", float, 1.0, "gradients are clipped to this norm", 0),
     Flag("num_train_epochs", float, 3.0, "passes over the training set", 0.01),
     Flag("max_steps", int, -1, "exactly this many updates instead (-1: by epochs)", -1),
     Flag("warmup_steps", int, 0, "updates of linear warm-up before the linear decay", 0),
-    Flag("config_name", str, "", "configuration, if not the model's own"),
-    Flag("tokenizer_name", str, "", "tokenizer, if not the model's own"),
-    Flag("cache_dir", str, "", "where checkpoints from the hub are kept"),
-    Flag("do_lower_case", bool, False, "lower-case the input, whatever the tokenizer says"),
-    Flag("overwrite_output_dir", bool, False, "write into a folder that holds an earlier run"),
-    Flag("overwrite_cache", bool, False, "tokenize again, even if cached features fit"),
-    Flag("seed", int, 42, "of new weights, of the order of the data and of dropout", 0),
-    Flag("no_cuda", bool, False, "stay on the CPU even where there are GPUs"),
+    Flag("config_name", str, "", "configuration, if different from the model's"),
+    Flag("tokenizer_name", str, "", "tokenizer, if different from the model's"),
+    Flag("cache_dir", str, "", "folder for checkpoints from the hub"),
+    Flag("do_lower_case", bool, False, "lower-case the input, whatever the tokenizer's default"),
+    Flag("overwrite_output_dir", bool, False, "replace an earlier run in --output_dir"),
+    Flag("overwrite_cache", bool, False, "tokenize again, even if there are cached features"),
+    Flag("seed", int, 42, "seed for new weights, data order and dropout", 0),
+    Flag("no_cuda", bool, False, "use the CPU even if there are GPUs"),
     Flag("fp16", bool, False, "16-bit mixed precision (bfloat16: needs no loss scaling)"),
     Flag("dropout", float, -1.0, "override the checkpoint's dropout (-1: keep it)", -1),
     Flag("backend", ("auto", "gloo", "nccl"), "auto", "auto: nccl if every worker has its own GPU"),
@@ -59,12 +61,12 @@ FLAGS = [
     Flag("world_size", int, 1, "number of workers", 1),
     Flag("local_rank", int, -1, "this worker's GLOBAL rank, 0 to world_size - 1", -1),
 ]
-MISSING = object()  # the value of a flag that stands alone
+MISSING = object()  # the value of a flag that was given none
 DISTRIBUTED = ("master_ip", "master_port", "world_size", "local_rank")
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, except that a problem is raised and not the end of the process."""
+    """argparse, except that a problem is raised instead of ending the process."""
 
     def error(self, message):
         raise UserError(message)
@@ -73,9 +75,9 @@ class Parser(argparse.ArgumentParser):
 def parse_args(script, extra=(), argv=None, env=os.environ):
     """Read a task's command line; raise UserError with every problem found and its fix.
 
-    `script` is the task's file: its folder's name (task2a, ...) is kept as `args.task`. `extra`
-    are Flags of that task alone. Returns a Namespace with a value of the right type for each flag;
-    the four distributed flags are filled in from torchrun or srun where they were left out.
+    `script` is the task's file; its folder's name (task2a, ...) becomes `args.task`. `extra` are
+    Flags of that task alone. Returns a Namespace with a value of the right type for each flag; the
+    four distributed flags are filled in from torchrun or srun if they were left out.
     """
     flags = list({flag.name: flag for flag in (*FLAGS, *extra)}.values())
     parser = Parser(prog=script, allow_abbrev=False, description=sys.modules["__main__"].__doc__)
@@ -86,10 +88,10 @@ def parse_args(script, extra=(), argv=None, env=os.environ):
     given, unknown = parser.parse_known_args(argv)
 
     problems = [unknown_flag(word, flags) for word in unknown if word.startswith("-")]
-    problems = problems or [f"{word}: is not a flag, nor the value of one" for word in unknown]
+    problems = problems or [f"{word}: is neither a flag nor the value of one" for word in unknown]
     texts = {name: text for name, text in vars(given).items() if text is not None}
     args = argparse.Namespace(task=Path(script).resolve().parent.name, launcher="the command line")
-    fill_in_place(texts, args, env, problems)
+    fill_from_launcher(texts, args, env, problems)
     for flag in flags:
         try:
             setattr(args, flag.name, value_of(flag, texts.get(flag.name)))
@@ -102,7 +104,7 @@ def parse_args(script, extra=(), argv=None, env=os.environ):
     return args
 
 
-def words(text):
+def comma_separated(text):
     """The comma-separated words of a flag."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
@@ -115,13 +117,13 @@ def describe(flag):
 
 
 def value_of(flag, text):
-    """The value of a flag's text; raises UserError with what it may be."""
+    """The value that a flag's text stands for; raises UserError with what is allowed."""
     if text is None:
         if flag.default is None:
             raise UserError(f"--{flag.name} is missing: {flag.help}")
         return flag.default
     if text is MISSING:
-        raise UserError(f"--{flag.name}: its value is missing: {flag.help}")
+        raise UserError(f"--{flag.name}: the value is missing: {flag.help}")
     if isinstance(flag.type, tuple):
         if text not in flag.type:
             raise UserError(f"--{flag.name} {text}: must be one of {', '.join(flag.type)}")
@@ -132,24 +134,24 @@ def value_of(flag, text):
         kind = {int: "a whole number", float: "a number"}[flag.type]
         raise UserError(f"--{flag.name} {text}: must be {kind}") from None
     if flag.at_least is not None and not flag.at_least <= value < float("inf"):
-        why = " (lower ports belong to root)" if flag.name == "master_port" else ""
+        why = " (lower ports need root)" if flag.name == "master_port" else ""
         raise UserError(f"--{flag.name} {text}: must be at least {flag.at_least:g}{why}")
     return value
 
 
 def unknown_flag(word, flags):
-    """What to say of a word that is no flag."""
+    """The problem with a word that is not a flag, with the closest flag."""
     close = difflib.get_close_matches(word, [f"--{flag.name}" for flag in flags], n=1)
-    return f"{word}: there is no such flag" + (f"; did you mean {close[0]}?" if close else "")
+    return f"{word}: unknown flag" + (f"; did you mean {close[0]}?" if close else "")
 
 
-def fill_in_place(texts, args, env, problems):
-    """Take the four distributed flags from torchrun or srun where none of them was given."""
+def fill_from_launcher(texts, args, env, problems):
+    """Take the four distributed flags from torchrun or srun if none of them was given."""
     given = [name for name in DISTRIBUTED if name in texts]
     launcher = launchers.find_launcher(env)
     if not given and launcher:
         args.launcher = launcher
-        texts.update(launchers.place(launcher, env))
+        texts.update(launchers.flags_of(launcher, env))
     elif given and texts.get("world_size") != "1":
         problems += [
             f"--{name} is missing: a distributed run needs all of --master_ip, --master_port, "
@@ -160,7 +162,7 @@ def fill_in_place(texts, args, env, problems):
 
 
 def contradictions(args):
-    """Every problem with values that are fine one by one; None stands for a value already bad."""
+    """Every problem with values that are valid one by one; None stands for an invalid value."""
     problems = []
     rank, size, port = args.local_rank, args.world_size, args.master_port
     if size == 1 and rank == -1:
@@ -172,40 +174,42 @@ def contradictions(args):
         )
     if port is not None and port > 65535:
         problems.append(f"--master_port {port}: must be at most 65535")
-    if args.task == "task1" and (size or 1) > 1:
+    task = TASKS.get(args.task)
+    if task and not task.distributed and (size or 1) > 1:
         problems.append(
-            f"--world_size {size}: task 1 is the plain loop of one worker and synchronises "
-            "nothing; leave the four distributed flags out"
+            f"--world_size {size}: task {task.title} runs on one worker and synchronizes nothing; "
+            "leave the four distributed flags out"
         )
     if args.dropout is not None and (args.dropout > 1 or -1 < args.dropout < 0):
         problems.append(f"--dropout {args.dropout:g}: must be 0 to 1, or -1 for the checkpoint's")
     if args.max_steps == 0:
         problems.append("--max_steps 0: must be at least 1, or -1 to train by epochs")
     if not (args.do_train or args.do_eval):
-        problems.append("neither --do_train nor --do_eval is given: there is nothing to do")
+        problems.append("neither --do_train nor --do_eval is given, so there is nothing to do")
     return problems + task_problems(args) + folder_problems(args)
 
 
 def task_problems(args):
-    """What is wrong with --task_name."""
+    """The problems with --task_name."""
     if args.task_name is None:
         return []
     try:
-        task = find_glue_task(args.task_name)
+        glue_task = find_glue_task(args.task_name)
     except UserError as problem:
         return [str(problem)]
-    if not task.dev_splits:
-        return [f"--task_name {task.name}: its labels are not public; there is nothing to score"]
+    if not glue_task.dev_splits:
+        name = glue_task.name
+        return [f"--task_name {name}: its labels are not public, so there is nothing to score"]
     return []
 
 
 def folder_problems(args):
-    """What is wrong with --data_dir and --output_dir."""
+    """The problems with --data_dir and --output_dir."""
     problems = []
     if args.data_dir is not None and not Path(args.data_dir).is_dir():
         problems.append(
-            f"--data_dir {args.data_dir}: there is no such folder (from {Path.cwd()}); "
-            "`python download_glue_data.py --data_dir glue_data --tasks RTE` makes glue_data/RTE"
+            f"--data_dir {args.data_dir}: no such folder (relative to {Path.cwd()}); `python "
+            "download_glue_data.py --data_dir glue_data --tasks RTE` downloads RTE to glue_data/RTE"
         )
     if args.output_dir is None:
         return problems
@@ -214,20 +218,20 @@ def folder_problems(args):
         problems.append(f"--output_dir {output}: is a file, not a folder")
     elif (output / "run.json").exists() and args.do_train and not args.overwrite_output_dir:
         problems.append(
-            f"--output_dir {output}: holds an earlier run; name another folder, or add "
+            f"--output_dir {output}: holds an earlier run; choose another folder, or add "
             "--overwrite_output_dir to replace it"
         )
     return problems
 
 
 def flag_table():
-    """The README's table of flags, in Markdown."""
-    rows = ["| flag | default | meaning |", "| --- | --- | --- |"]
+    """The table of flags in docs/running.md."""
+    rows = []
     for flag in FLAGS:
         default = "off" if flag.type is bool else flag.default
         default = "required" if default is None else default
-        rows.append(f"| `--{flag.name}` | {default} | {flag.help} |")
-    return "\n".join(rows)
+        rows.append((f"`--{flag.name}`", default, flag.help))
+    return markdown_table(("flag", "default", "meaning"), rows)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runs a task's main from the command line to the exit code: every failure ends in one line."""
+"""Runs a task's main, from the command line to the exit code; every failure ends in one line."""
 
 import os
 import signal
@@ -11,12 +11,12 @@ from common.errors import UserError
 def run(main, script, flags=()):
     """Parse the flags, join the other workers, call `main(args, world)`, and exit.
 
-    Exits 0 only if the whole run succeeded, 2 after a mistake of the user's, 130 after Ctrl-C and
-    1 after anything else. A worker that fails tells the others, and they say which one it was.
+    Exits 0 only if the whole run succeeded, 2 after a user error, 130 after Ctrl-C and 1 after
+    anything else. A worker that fails reports it to the others, which then name it.
     """
     world, code = None, 1
     try:
-        from common import cli  # here, as these take seconds: Ctrl-C may come before they end
+        from common import cli  # here, as these imports take seconds: Ctrl-C may come first
         from common.workers import world as workers
 
         args = cli.parse_args(script, flags)
@@ -41,17 +41,17 @@ def run(main, script, flags=()):
         elif not heartbeat.is_loss_of_peer(error):
             traceback.print_exc()
         elif world:
-            world.watch.give_up(heartbeat.stack_of(error))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the farewell short
+            world.heartbeat.give_up(heartbeat.stack_of(error))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignore further Ctrl-C while telling the others
     if world:
-        world.watch.leave("failed", reason)
+        world.heartbeat.leave("failed", reason)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a broken process group may hang or abort in its destructors
 
 
 def unfinished(error):
-    """Where a part that is still to be written was reached, and what it shall do; else ""."""
+    """Where a run reached a TODO, and what it asks for; "" if `error` is not a TODO's."""
     if not (isinstance(error, NotImplementedError) and str(error).startswith("TODO(")):
         return ""
     frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cluster.lab_network import missing
-from common.cli import words
+from common.cli import comma_separated
 from common.errors import UserError
 from common.files import write_whole
 from common.record.clock import PHASES
@@ -57,8 +57,10 @@ def parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--tasks", default=keys_of(TASKS), help="default: %(default)s")
-    parser.add_argument("--workers", type=words, default="1,2,4", help="default: 1,2,4")
-    parser.add_argument("--rates", type=words, default="100mbit,1gbit,10gbit", help="of each link")
+    parser.add_argument("--workers", type=comma_separated, default="1,2,4", help="default: 1,2,4")
+    parser.add_argument(
+        "--rates", type=comma_separated, default="100mbit,1gbit,10gbit", help="of each link"
+    )
     parser.add_argument("--batch", type=int, default=64, help="total batch (default: 64)")
     parser.add_argument("--steps", type=int, default=12, help="per cell; the first is discarded")
     parser.add_argument("--resume", action="store_true", help="keep the cells that are done")

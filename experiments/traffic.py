@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from cluster.launch import launch
-from common.cli import words
+from common.cli import comma_separated
 from common.errors import UserError
 from common.files import write_whole
 from common.record.traffic import difference
@@ -33,9 +33,15 @@ def parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
         allow_abbrev=False,
     )
     parser.add_argument("--workers", type=int, default=4, help="on this machine (default: 4)")
-    parser.add_argument("--batches", type=words, default="64,32,16", help="total batch sizes")
-    parser.add_argument("--dtypes", type=words, default="float32,bfloat16", help="of gradients")
-    parser.add_argument("--methods", type=words, default=usual, help="default: %(default)s")
+    parser.add_argument(
+        "--batches", type=comma_separated, default="64,32,16", help="total batch sizes"
+    )
+    parser.add_argument(
+        "--dtypes", type=comma_separated, default="float32,bfloat16", help="of gradients"
+    )
+    parser.add_argument(
+        "--methods", type=comma_separated, default=usual, help="default: %(default)s"
+    )
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for all runs")
     args, flags = parser.parse_known_args(argv)
     if args.workers < 1:

@@ -1,4 +1,4 @@
-"""The command line: every flag of the contract, and every mistake told at once with its fix."""
+"""The command line: every flag of the contract, and every mistake reported at once with its fix."""
 
 import re
 import subprocess
@@ -73,10 +73,10 @@ def parse(words, env=(), script="task2a/run_glue.py", extra=()):
 
 
 def problems(words, env=(), script="task2a/run_glue.py"):
-    """What is told of a bad command line, a line per problem."""
-    with pytest.raises(UserError) as told:
+    """What is reported of a bad command line, a line per problem."""
+    with pytest.raises(UserError) as refused:
         parse(words, env, script)
-    lines = str(told.value).splitlines()
+    lines = str(refused.value).splitlines()
     assert all(line.startswith("- ") for line in lines)
     return [line.removeprefix("- ") for line in lines]
 
@@ -109,9 +109,9 @@ def test_flags_that_are_left_out_have_the_base_scripts_defaults():
 def test_flags_without_a_default_are_asked_for():
     lines = problems("")
     for name, (_, _, default) in CONTRACT.items():
-        (told,) = [line for line in lines if f"--{name} is missing: " in line] or [None]
-        assert bool(told) == (default is ...), name
-    assert "neither --do_train nor --do_eval is given: there is nothing to do" in lines
+        (refused,) = [line for line in lines if f"--{name} is missing: " in line] or [None]
+        assert bool(refused) == (default is ...), name
+    assert "neither --do_train nor --do_eval is given, so there is nothing to do" in lines
     assert len(lines) == 5
 
 
@@ -142,44 +142,46 @@ MISTAKES = {
     "--backend mpi": "--backend mpi: must be one of auto, gloo, nccl",
     "--timeout 0": "--timeout 0: must be at least 1",
     "--task_name RTF": "--task_name RTF: must be one of CoLA, SST-2, ",
-    "--data_dir nowhere": "--data_dir nowhere: there is no such folder (from ",
+    "--data_dir nowhere": "--data_dir nowhere: no such folder (relative to ",
     "--output_dir file": "--output_dir file: is a file, not a folder",
-    "--learning_rat 1": "--learning_rat: there is no such flag; did you mean --learning_rate?",
-    "--xyz 1": "--xyz: there is no such flag",
-    "--do_train yes": "yes: is not a flag, nor the value of one",
+    "--learning_rat 1": "--learning_rat: unknown flag; did you mean --learning_rate?",
+    "--xyz 1": "--xyz: unknown flag",
+    "--do_train yes": "yes: is neither a flag nor the value of one",
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_told_with_its_value_and_fix(mistake, folder):
+def test_a_mistake_is_reported_with_its_value_and_fix(mistake, folder):
     (folder / "file").touch()
     (line,) = problems(f"{FEW} {mistake}")
     assert line.startswith(MISTAKES[mistake])
     assert ("did you mean" in line) == ("did you mean" in MISTAKES[mistake])
     if "nowhere" in line:
-        assert f"(from {folder}); `python download_glue_data.py --data_dir glue_data" in line
+        assert f"(relative to {folder}); `python download_glue_data.py --data_dir glue_data" in line
 
 
-def test_all_mistakes_are_told_at_once(folder):
+def test_all_mistakes_are_reported_at_once(folder):
     (folder / "file").touch()
     flags = {mistake.split()[0]: mistake for mistake in reversed(MISTAKES)}
-    del flags["--do_train"]  # told only where all words that begin like flags are flags
+    del flags["--do_train"]  # refused only where all words that begin like flags are flags
     lines = problems(FEW + " " + " ".join(flags.values()))
     assert len(lines) == len(flags)
     for mistake in flags.values():
         assert sum(line.startswith(MISTAKES[mistake]) for line in lines) == 1, mistake
 
 
-def test_a_flag_without_its_value_is_told_with_the_others():
+def test_a_flag_without_its_value_is_reported_with_the_others():
     lines = problems(FEW + " --seed --learning_rate fast --cache_dir")
     assert sorted(line.split(":")[0] for line in lines) == [
-        *("--cache_dir", "--learning_rate fast", "--seed")
+        "--cache_dir",
+        "--learning_rate fast",
+        "--seed",
     ]
 
 
 def test_flags_cannot_be_abbreviated():
     (line,) = problems(FEW + " --do_ev")
-    assert line == "--do_ev: there is no such flag; did you mean --do_eval?"
+    assert line == "--do_ev: unknown flag; did you mean --do_eval?"
 
 
 @pytest.mark.parametrize("left_out", [["master_ip"], ["local_rank", "master_port"], ["world_size"]])
@@ -194,13 +196,13 @@ def test_each_distributed_flag_that_is_missing_is_named(left_out, env):
 
 
 @pytest.mark.parametrize(("rank", "size"), [(4, 4), (-1, 4), (-2, 4), (1, 1)])
-def test_a_rank_outside_the_world_is_told(rank, size):
+def test_a_rank_outside_the_world_is_reported(rank, size):
     (line,) = problems(f"{FEW} {as_flags({**FOUR, 'world_size': size, 'local_rank': rank})}")
     assert line.startswith(f"--local_rank {rank}: must be ")
 
 
 @pytest.mark.parametrize("port", [-1, 0, 80, 1023, 65536])
-def test_a_port_that_cannot_be_had_is_told(port):
+def test_a_port_that_cannot_be_had_is_reported(port):
     (line,) = problems(f"{FEW} {as_flags({**FOUR, 'master_port': port})}")
     assert line.startswith(f"--master_port {port}: must be ")
 
@@ -239,7 +241,7 @@ def test_torchruns_environment_fills_the_four_flags_in():
         assert parse(FEW, some)["launcher"] == "the command line"
 
 
-def test_bad_values_from_the_environment_are_told():
+def test_bad_values_from_the_environment_are_reported():
     lines = problems(FEW, TORCHRUN | {"RANK": "first", "MASTER_PORT": "80"})
     assert any(line.startswith("--local_rank first: must be a whole number") for line in lines)
     assert any(line.startswith("--master_port 80: must be ") for line in lines)
@@ -311,8 +313,12 @@ def assert_all_told(errors):
     script, *lines = errors.replace("run_glue.py: ", "run_glue.py:\n").splitlines()
     assert script == "run_glue.py:"
     assert sorted(line.split(": ")[0] for line in lines if line) == [
-        *("- --learning_rate fast", "- --local_rank is missing", "- --master_ip is missing"),
-        *("- --max_steps 0", "- --no_such_flag", "- --world_size is missing"),
+        "- --learning_rate fast",
+        "- --local_rank is missing",
+        "- --master_ip is missing",
+        "- --max_steps 0",
+        "- --no_such_flag",
+        "- --world_size is missing",
     ]
 
 
@@ -321,8 +327,8 @@ def test_every_task_does_both(folder):
         for task in TASKS:
             for flags in ("--help", BAD):
                 crew.start(task, flags=flags)
-        for helped, told in zip(crew.workers[::2], crew.workers[1::2], strict=True):
+        for helped, refused in zip(crew.workers[::2], crew.workers[1::2], strict=True):
             assert (helped.end(), helped.errors) == (0, [])
             assert flags_in("\n".join(helped.output_lines)) >= set(CONTRACT)
-            assert (told.end(), told.output_lines) == (2, [])
-            assert_all_told("\n".join(told.errors))
+            assert (refused.end(), refused.output_lines) == (2, [])
+            assert_all_told("\n".join(refused.errors))

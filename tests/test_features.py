@@ -63,7 +63,7 @@ def write(folder, split, text):
 
 
 def load_rte(folder, **changes):
-    given = {"task": RTE, "data_dir": folder, "split": "train", "max_length": 16, **changes}
+    given = {"glue_task": RTE, "data_dir": folder, "split": "train", "max_length": 16, **changes}
     return load_features(**{"tokenizer": make_tokenizer(folder), **given})
 
 
@@ -100,13 +100,13 @@ def test_a_test_split_has_no_labels(folder):
 
 def test_single_sentences_and_scores(folder):
     write(folder, "dev", "sentence\tlabel\na boat\t1\n")
-    item = load_rte(folder, task=GLUE_TASKS["SST-2"], split="dev")[0]
+    item = load_rte(folder, glue_task=GLUE_TASKS["SST-2"], split="dev")[0]
     assert item["input_ids"].tolist() == [CLS, A, BOAT, SEP]
     header = (
         "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
     )
     write(folder, "dev", f"{header}\n0\tg\tf\ty\to\ts\ts\ta\tboat\t3.750\n")
-    item = load_rte(folder, task=GLUE_TASKS["STS-B"], split="dev")[0]
+    item = load_rte(folder, glue_task=GLUE_TASKS["STS-B"], split="dev")[0]
     assert item["labels"].dtype == torch.float32
     assert item["labels"].item() == 3.75
 
@@ -124,7 +124,7 @@ def test_tokenizing_in_chunks_changes_nothing(folder, monkeypatch):
     assert builds(folder) == 1 + 2
 
 
-def test_the_digest_tells_what_is_fed_apart(folder, tmp_path_factory):
+def test_the_digest_distinguishes_what_is_fed(folder, tmp_path_factory):
     digest = load_rte(folder).digest
     assert load_rte(folder, max_length=20, cache_dir=tmp_path_factory.mktemp("c")).digest == digest
     assert load_rte(folder, max_length=5).digest != digest
@@ -171,7 +171,7 @@ CHANGES = {
     "case": lambda f: {"tokenizer": make_tokenizer(f, do_lower_case=False)},
     "truncation side": lambda f: {"tokenizer": with_side(f)},
     "input names": lambda f: {"tokenizer": without_types(f)},
-    "labels": lambda _: {"task": dataclasses.replace(RTE, labels=RTE.labels[::-1])},
+    "labels": lambda _: {"glue_task": dataclasses.replace(RTE, labels=RTE.labels[::-1])},
     "split": as_test_split,
 }
 
@@ -206,13 +206,13 @@ def test_a_changed_data_file_never_meets_a_stale_cache(folder):
     assert load_rte(folder)[0]["input_ids"].tolist() == [CLS, A, SAIL, SEP, SAIL, ED, SEP]
 
 
-def test_overwrite_builds_anew(folder):
+def test_overwrite_rebuilds_the_cache(folder):
     load_rte(folder)
     load_rte(folder, overwrite=True)
     assert builds(folder) == 2
 
 
-def test_a_damaged_cache_is_built_anew(folder):
+def test_a_damaged_cache_is_rebuilt(folder):
     digest = load_rte(folder).digest
     cache = only(folder, "*.safetensors")
     whole = cache.read_bytes()
@@ -268,9 +268,7 @@ def test_of_workers_that_overwrite_together_the_later_take_the_first_one_s(folde
     assert builds(folder) == 2
 
 
-def test_a_lock_that_is_never_released_is_waited_for_in_vain_but_not_for_ever(
-    folder, monkeypatch, caplog
-):
+def test_a_lock_that_is_never_released_is_waited_for_until_a_timeout(folder, monkeypatch, caplog):
     load_rte(folder)
     cache = only(folder, "*.safetensors")
     code = (
@@ -347,7 +345,7 @@ def hang_while_writing(folder, pipe):
     load_rte(folder)
 
 
-def test_a_writer_killed_halfway_leaves_nothing_that_is_trusted(folder, spawn):
+def test_a_writer_killed_halfway_writes_nothing_that_is_trusted(folder, spawn):
     pipe, childs_end = PROCESSES.Pipe()
     writer = spawn(hang_while_writing, folder, childs_end)
     assert pipe.poll(DEADLINE)

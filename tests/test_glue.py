@@ -187,7 +187,7 @@ def test_lines_broken_in_two_are_skipped_in_qqp_alone(tmp_path):
     expected = [("Why?", "How?", 1), ("Who?", "Whom?", 0)]
     assert read_examples(GLUE_TASKS["QQP"], folder, "train") == expected
     write(folder, "train.tsv", header + broken)
-    with pytest.raises(UserError, match=r"train.tsv: holds no examples"):
+    with pytest.raises(UserError, match=r"train.tsv: contains no examples"):
         read_examples(GLUE_TASKS["QQP"], folder, "train")
     with pytest.raises(UserError, match=r"train.tsv, line 3: the row is cut off \(2 columns"):
         read_rte(tmp_path, RTE_HEADER + "0\ta\tb\tentailment\n1\ta\n")
@@ -196,9 +196,9 @@ def test_lines_broken_in_two_are_skipped_in_qqp_alone(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", r"train.tsv: holds no examples; .*download"),
-        (b"\xef\xbb\xbf\r\n\r\n", r"train.tsv: holds no examples"),
-        (RTE_HEADER, r"train.tsv: holds no examples"),
+        ("", r"train.tsv: contains no examples; .*download"),
+        (b"\xef\xbb\xbf\r\n\r\n", r"train.tsv: contains no examples"),
+        (RTE_HEADER, r"train.tsv: contains no examples"),
         ("index\tsentence1\tlabel\n0\ta\tentailment\n", r"line 1: .*no column sentence2"),
         (
             RTE_HEADER + "0\ta\tb\tentailment\n1\ta\tb\tperhaps\n",
@@ -212,7 +212,7 @@ def test_lines_broken_in_two_are_skipped_in_qqp_alone(tmp_path):
         (RTE_HEADER.encode("utf-16"), r"line 1: byte 0xff is not UTF-8"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told_with_its_place(tmp_path, content, message):
+def test_what_is_wrong_with_a_file_is_reported_with_its_place(tmp_path, content, message):
     with pytest.raises(UserError, match=message) as raised:
         read_rte(tmp_path, content)
     assert str(tmp_path / "RTE" / "train.tsv") in str(raised.value)
@@ -238,25 +238,25 @@ def test_another_task_s_file_is_recognised(tmp_path, asked, found):
         read_examples(GLUE_TASKS[asked], folder, "train")
     message = str(raised.value)
     assert f"It looks like {found}" in message
-    assert f"not {asked}, as it begins with: " + " | ".join(lines[0].split("\t"))[:100] in message
+    assert f"not {asked}; it begins with: " + " | ".join(lines[0].split("\t"))[:100] in message
     assert message.endswith("Correct --data_dir or --task_name.")
 
 
-def test_a_missing_folder_or_file_is_told_with_the_command_that_makes_it(tmp_path):
+def test_a_missing_folder_or_file_is_reported_with_the_command_that_makes_it(tmp_path):
     fix = r"python download_glue_data.py --data_dir \S+ --tasks RTE"
     with pytest.raises(UserError, match=f"--data_dir {tmp_path}/no: is not a folder.*{fix}"):
         read_examples(GLUE_TASKS["RTE"], tmp_path / "no", "dev")
     with pytest.raises(UserError, match=f"--data_dir {tmp_path}: has no dev.tsv.*{fix}"):
         read_examples(GLUE_TASKS["RTE"], tmp_path, "dev")
     write(tmp_path / "RTE", "dev.tsv", RTE_HEADER)
-    with pytest.raises(UserError, match=f"one folder too high; use {tmp_path}/RTE"):
+    with pytest.raises(UserError, match=f"is the parent folder; use {tmp_path}/RTE"):
         read_examples(GLUE_TASKS["RTE"], tmp_path, "dev")
     with pytest.raises(UserError, match="AX has no train split, only test"):
         read_examples(GLUE_TASKS["AX"], tmp_path, "train")
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="needs Linux's /proc")
-def test_a_file_that_cannot_be_read_is_told_without_a_trace(tmp_path):
+def test_a_file_that_cannot_be_read_is_reported_without_a_trace(tmp_path):
     (tmp_path / "dev.tsv").symlink_to("/proc/self/mem")  # not readable even by root
     with pytest.raises(UserError, match=r"dev.tsv: cannot be read \(Input/output error\)"):
         read_examples(GLUE_TASKS["RTE"], tmp_path, "dev")

@@ -106,7 +106,7 @@ def lines_of(folder, rank=0):
     return [json.loads(line) for line in text.splitlines()]
 
 
-def told(folder):
+def run_json(folder):
     return json.loads((folder / "run.json").read_text())
 
 
@@ -127,7 +127,7 @@ def test_a_run_has_as_many_steps_as_asked_for(train, flags, epochs):
     assert [line["step"] for line in lines_of(done.folder)] == list(range(1, len(epochs) + 1))
 
 
-def test_a_line_tells_the_step_and_is_on_disk_before_the_next(train):
+def test_a_line_shows_the_step_and_is_on_disk_before_the_next(train):
     first, _, third, *_ = lines_of(train().folder)  # the record is open still
     assert (first["loss"], third["loss"]) == (0.5, 1.5)
     assert (first["examples"], first["tokens"]) == (4, 4 * TOKENS)
@@ -142,11 +142,11 @@ def test_run_json_has_no_end_until_the_run_has_succeeded(train, model):
     done = train("--num_train_epochs 2")
     metrics = ["epoch = 1", "acc = 0.25", "f1 = 0.25", "epoch = 2", "acc = 0.5", "f1 = 0.25"]
     assert (done.folder / "eval_results.txt").read_text().splitlines() == metrics
-    before = told(done.folder)
+    before = run_json(done.folder)
     assert before["end"] is None
     assert "iteration_seconds" not in before
     done.finish(model)
-    after = told(done.folder)
+    after = run_json(done.folder)
     assert after["start"] <= after["end"]
     assert after["metrics"] == [{"epoch": n, "acc": n / 4, "f1": 0.25} for n in (1, 2)]
     timed = sorted(line["seconds"]["total"] for line in lines_of(done.folder)[1:])
@@ -168,7 +168,7 @@ def test_what_rank_0_prints(train, model, capsys):
     assert last.endswith(" s (5 iterations; the first is discarded)")
 
 
-def test_another_rank_prints_nothing_and_leaves_only_its_steps(train, model, capsys):
+def test_another_rank_prints_nothing_and_writes_only_its_steps(train, model, capsys):
     done = train(rank=3, size=4)
     done.finish(model)
     assert [path.name for path in done.folder.iterdir()] == ["steps.rank3.jsonl"]
@@ -193,10 +193,10 @@ def test_what_an_earlier_run_left_is_cleared(args, alone, model, rank, size, lef
     Record(given, member, model, data_of(given), torch.optim.SGD(model.parameters()))
     assert {path.name for path in folder.iterdir()} == {*left, "my notes.txt"}
     assert (folder / f"steps.rank{rank}.jsonl").read_text() == ""
-    assert rank or told(folder)["task"] == "task1"
+    assert rank or run_json(folder)["task"] == "task1"
 
 
-def test_a_folder_that_cannot_be_made_is_told(args, alone, model, tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported(args, alone, model, tmp_path):
     given = args()
     (tmp_path / "file").touch()
     given.output_dir = str(tmp_path / "file" / "out")
@@ -236,7 +236,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path):
+def test_a_write_that_fails_writes_the_old_file(tmp_path):
     path = tmp_path / "run.json"
     write_whole(path, "old")
     with pytest.raises(TypeError):
@@ -253,5 +253,5 @@ def test_without_training_the_metric_is_all(args, alone, model, capsys):
     done.end_epoch(0, {"acc": 0.5})
     done.finish(model)
     assert capsys.readouterr().out == "without training: acc 0.5000\n"
-    assert told(done.folder)["examples"] == {"train": 0, "dev": 7}
+    assert run_json(done.folder)["examples"] == {"train": 0, "dev": 7}
     assert not (done.folder / "model.safetensors").exists()

@@ -166,24 +166,24 @@ def test_a_line_is_left_for_every_step_of_every_rank(run, script):
 
 
 @pytest.mark.parametrize("script", ["task1", *DISTRIBUTED])
-def test_run_json_tells_how_the_run_was_made_and_that_it_succeeded(run, script):
+def test_run_json_shows_how_the_run_was_made_and_that_it_succeeded(run, script):
     workers = 1 if script == "task1" else 2
     left = run(script, workers)
-    told = left.json
-    assert (told["format"], told["glue_task"], told["task"]) == (2, "RTE", script)
-    assert told["arguments"]["learning_rate"] == 5e-4
-    assert told["examples"] == {"train": ROWS, "dev": DEV_ROWS}
-    assert told["world_size"] == len(told["hosts"]) == workers
-    assert (told["backend"], told["device"]) == ("gloo", "cpu")
-    assert told["versions"]["torch"] == torch.__version__
-    assert told["gradient_bytes"] == told["parameters"] * 4 == weights(left).nbytes
-    assert told["start"] < told["end"]
+    facts = left.json
+    assert (facts["format"], facts["glue_task"], facts["task"]) == (2, "RTE", script)
+    assert facts["arguments"]["learning_rate"] == 5e-4
+    assert facts["examples"] == {"train": ROWS, "dev": DEV_ROWS}
+    assert facts["world_size"] == len(facts["hosts"]) == workers
+    assert (facts["backend"], facts["device"]) == ("gloo", "cpu")
+    assert facts["versions"]["torch"] == torch.__version__
+    assert facts["gradient_bytes"] == facts["parameters"] * 4 == weights(left).nbytes
+    assert facts["start"] < facts["end"]
     timed = [line["seconds"]["total"] for line in left.steps[0]][1:]
-    assert told["iterations_timed"] == len(timed)
-    assert told["iteration_seconds"]["mean"] == pytest.approx(sum(timed) / len(timed))
-    assert [sorted(each) for each in told["metrics"]] == [["acc", "epoch"]] * 2
+    assert facts["iterations_timed"] == len(timed)
+    assert facts["iteration_seconds"]["mean"] == pytest.approx(sum(timed) / len(timed))
+    assert [sorted(each) for each in facts["metrics"]] == [["acc", "epoch"]] * 2
     lines = (left.folder / "eval_results.txt").read_text().splitlines()
-    assert lines == [f"{k} = {v}" for metrics in told["metrics"] for k, v in metrics.items()]
+    assert lines == [f"{k} = {v}" for metrics in facts["metrics"] for k, v in metrics.items()]
     assert AutoTokenizer.from_pretrained(left.folder).vocab_size > 1000
 
 

@@ -1,4 +1,4 @@
-"""How workers meet: every way to start a run works, and every way to start it wrongly is told."""
+"""How workers find each other: every way to start a run, right or wrong, ends as it should."""
 
 import json
 import os
@@ -120,30 +120,30 @@ def test_a_missing_rank_is_named_by_all(crew):
     assert second.end() != 0
     for worker in (first, second):
         text = "\n".join(worker.errors)
-        assert "waited in vain for rank 2 of 3. Start every rank" in text
+        assert "timed out waiting for rank 2 (of 3 workers). Start every rank" in text
         assert "--timeout SECONDS" in text
         assert "Traceback" not in text
-    assert first.waits_for == ["rank 0 waits for rank 2 of 3 ..."]
+    assert first.waits_for == ["rank 0 is waiting for rank 2 of 3 ..."]
 
 
-def test_a_wrong_port_is_told_on_both_sides(crew):
+def test_a_wrong_port_is_reported_on_both_sides(crew):
     first = crew.start(meet, 0, 2, "--timeout 8")
     second = crew.start(meet, 1, 2, f"--timeout 3 --master_port {(port := free_port())}")
     text = ends(second)
-    assert f"rank 1 found no rank 0 at 127.0.0.1:{port} (" in text
+    assert f"rank 1 timed out after 3 s connecting to rank 0 at 127.0.0.1:{port} (" in text
     assert "within 3 s: Connection refused" in text
     assert "with the same --master_ip and --master_port" in text
-    assert "rank 0 waited in vain for rank 1 of 2" in ends(first)
+    assert "rank 0 timed out waiting for rank 1 (of 2 workers)" in ends(first)
 
 
-def test_a_port_where_another_program_listens_is_told_to_rank_0(crew):
+def test_a_port_where_another_program_listens_is_reported_to_rank_0(crew):
     with socket.create_server(("", crew.port)):
         text = ends(crew.start(meet, 0, 2))
     assert f"rank 0 cannot listen at 127.0.0.1:{crew.port}: Address already in use" in text
     assert "--master_port a port that no other run uses" in text
 
 
-def test_a_port_where_another_program_listens_is_told_to_the_others(crew):
+def test_a_port_where_another_program_listens_is_reported_to_the_others(crew):
     with socket.create_server(("", crew.port)):
         worker = crew.start(meet, 1, 2, "--timeout 3")
         assert worker.end() in (1, 2)
@@ -153,7 +153,7 @@ def test_a_port_where_another_program_listens_is_told_to_the_others(crew):
     assert "--master_port" in line
 
 
-def test_an_address_of_another_machine_is_told_to_rank_0(crew):
+def test_an_address_of_another_machine_is_reported_to_rank_0(crew):
     text = ends(crew.start(meet, 0, 2, "--master_ip 203.0.113.7"))  # reserved: nobody's
     assert f"rank 0 cannot listen at 203.0.113.7:{crew.port}: " in text
     assert "must be an address of rank 0's own machine" in text
@@ -161,28 +161,28 @@ def test_an_address_of_another_machine_is_told_to_rank_0(crew):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_an_unknown_host_name_is_told(crew, rank):
+def test_an_unknown_host_name_is_reported(crew, rank):
     text = ends(crew.start(meet, rank, 2, "--master_ip no-such-host.invalid"))
-    assert "--master_ip no-such-host.invalid: no such host" in text
+    assert "--master_ip no-such-host.invalid: unknown host" in text
     assert text.endswith("give its address")
 
 
-def test_the_same_rank_twice_is_told_to_all(crew):
+def test_the_same_rank_twice_is_reported_to_all(crew):
     for rank in (0, 1, 1):
         crew.start(meet, rank, 3)
     pids = [worker.process.pid for worker in crew.workers[1:]]
     for worker in crew.workers:
         text = ends(worker)
-        assert "rank 1 is there twice" in text
+        assert "rank 1 was started twice" in text
         assert all(f"on {HOST}, process {pid}" in text for pid in pids)
-        assert "a --local_rank of its own" in text
+        assert "a different --local_rank" in text
 
 
-def test_rank_0_twice_is_told(crew):
+def test_rank_0_twice_is_reported(crew):
     crew.start_all(meet, 1, "--timeout 8 --world_size 2")
     crew.start_all(meet, 1, "--timeout 8 --world_size 2")
     first, second = sorted((ends(worker) for worker in crew.workers), key=len)
-    assert "rank 0 waited in vain for rank 1 of 2" in first
+    assert "rank 0 timed out waiting for rank 1 (of 2 workers)" in first
     assert f"rank 0 cannot listen at 127.0.0.1:{crew.port}: Address already in use" in second
 
 
@@ -194,28 +194,31 @@ def differ(flags, crew):
     assert texts[0] == texts[1]
     assert not crew.steps(0)
     assert not crew.steps(1)
-    assert texts[0][0] == "run_glue.py: the workers do not go together:"
+    assert texts[0][0] == "run_glue.py: the workers were started with different settings:"
     return texts[0][1:]
 
 
 def both(name, first, second):
-    """What is told of a fact that differs: the ranks come in the order in which they came."""
+    """What is reported of a fact that differs, in the order in which the ranks arrived."""
     a, b = f"{first} at rank 0 ({HOST})", f"{second} at rank 1 ({HOST})"
-    return [f"- {name} is {x} but {y}; start all workers alike" for x, y in ((a, b), (b, a))]
+    return [
+        f"- {name} is {x} but {y}; start all workers with the same value"
+        for x, y in ((a, b), (b, a))
+    ]
 
 
-def test_world_sizes_that_differ_are_told(crew):
+def test_world_sizes_that_differ_are_reported(crew):
     (line,) = differ("--world_size 3", crew)
     assert line in both("--world_size", 2, 3)
 
 
-def test_arguments_that_differ_are_all_told_before_the_first_step(crew):
+def test_arguments_that_differ_are_all_reported_before_the_first_step(crew):
     rate, seed = differ("--learning_rate 1e-3 --seed 7", crew)
     assert rate in both("--learning_rate", 5e-05, 0.001)
     assert seed in both("--seed", 42, 7)
 
 
-def test_scripts_that_differ_are_told(crew):
+def test_scripts_that_differ_are_reported(crew):
     crew.start("task2a", 0, 2)
     crew.start("task2b", 1, 2)
     for worker in crew.workers:
@@ -255,30 +258,31 @@ def save(model, folder):
 
 
 def member(rank, host="a", gpus=0, **facts):
-    """What a worker tells the others of itself."""
+    """What a worker publishes about itself."""
     return {"rank": rank, "host": host, "pid": rank, "gpus": gpus, "facts": facts}
 
 
-def test_versions_that_differ_are_told():
+def test_versions_that_differ_are_reported():
     versions = [(2, "a", "2.13.0"), (0, "b", "2.12.1"), (1, "b", "2.13.0")]
-    told = [member(rank, host, torch=version) for rank, host, version in versions]
-    assert differences(told) == [
-        "- torch is '2.13.0' at rank 2 (a) but '2.12.1' at rank 0 (b); start all workers alike"
+    published = [member(rank, host, torch=version) for rank, host, version in versions]
+    assert differences(published) == [
+        "- torch is '2.13.0' at rank 2 (a) but '2.12.1' at rank 0 (b); "
+        "start all workers with the same value"
     ]
-    assert differences([told[0], told[2]]) == []
+    assert differences([published[0], published[2]]) == []
 
 
 def test_a_worker_tells_its_versions_and_flags_but_not_its_places():
     args = SimpleNamespace(task="task3", seed=7, data_dir="here", no_cuda=True, local_rank=1)
-    told = workers.introduce(args, 1, "192.0.2.1", "eth0")
-    assert told["facts"] == {
+    published = workers.worker_info(args, 1, "192.0.2.1", "eth0")
+    assert published["facts"] == {
         "--seed": 7,
         "the task": "task3",
         "the version of torch": torch.__version__,
         "the version of transformers": transformers.__version__,
         "the version of tokenizers": tokenizers.__version__,
     }
-    assert (told["rank"], told["host"], told["pid"]) == (1, HOST, os.getpid())
+    assert (published["rank"], published["host"], published["pid"]) == (1, HOST, os.getpid())
 
 
 @pytest.mark.parametrize("gpus", [[0, 0, 0], [1, 1, 0], [1, 1, 9], [9, 0, 9]])

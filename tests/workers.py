@@ -110,10 +110,10 @@ class Crew:
         """Return once the condition holds; fail at the deadline, or if a worker ends before."""
         deadline = time.monotonic() + DEADLINE
         while not condition():
-            told = [(worker.rank, worker.errors) for worker in self.workers]
+            errors = [(worker.rank, worker.errors) for worker in self.workers]
             ended = [w.rank for w in self.workers if w.process.exitcode is not None]
-            assert not ended, f"ranks {ended} have ended: {told}"
-            assert time.monotonic() < deadline, f"it does not come: {told}"
+            assert not ended, f"ranks {ended} have ended: {errors}"
+            assert time.monotonic() < deadline, f"it does not come: {errors}"
             time.sleep(0.05)
 
 

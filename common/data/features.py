@@ -1,4 +1,4 @@
-"""Examples as token ids, cached in a file that is either exactly right or not used."""
+"""Examples as token ids, cached in a file that is used only if it is exactly right."""
 
 import contextlib
 import hashlib
@@ -27,7 +27,7 @@ class Features(torch.utils.data.Dataset):
 
     `input_ids` and, for tokenizers that have them, `token_type_ids` are int64 of shape (length,);
     `labels` is a scalar, int64 or for a regression float32; the test splits have none. `digest`
-    is the sha256 of all this in hex: it is equal on two machines only if both feed the same.
+    is the SHA-256 of all this in hex: equal on two machines only if both use the same data.
     """
 
     def __init__(self, tensors: dict[str, torch.Tensor]):
@@ -49,20 +49,25 @@ class Features(torch.utils.data.Dataset):
         return item
 
 
-def load_features(
-    task: glue.GlueTask, data_dir, split, tokenizer, max_length, cache_dir=None, overwrite=False
+def load_features(  # noqa: PLR0913 what the features depend on
+    glue_task: glue.GlueTask,
+    data_dir,
+    split,
+    tokenizer,
+    max_length,
+    cache_dir=None,
+    overwrite=False,
 ) -> Features:
     """Tokenize a split, or load what an earlier run or another worker has cached.
 
-    The cache is a file in `cache_dir`, or else `data_dir`; where that cannot be written there is
-    none. Of workers that start together one builds it and the others wait, but not for ever:
-    LOCK_SECONDS, then each tokenizes for itself. `overwrite` builds the cache anew. Raises
-    UserError for what is wrong with the data.
+    The cache is a file in `cache_dir`, or else `data_dir`, if that can be written to. Of workers
+    that start together one builds it and the others wait for LOCK_SECONDS; then each tokenizes for
+    itself. `overwrite` rebuilds the cache. Raises UserError for what is wrong with the data.
     """
-    path, data = glue.read_file(task, data_dir, split)
-    key = cache_key(task, split, data, tokenizer, max_length)
+    path, data = glue.read_file(glue_task, data_dir, split)
+    key = cache_key(glue_task, split, data, tokenizer, max_length)
     model = re.sub(r"[^\w.-]+", "-", Path(tokenizer.name_or_path).name)[:40] or "tokenizer"
-    name = f"cached_{split}_{model}_{max_length}_{task.name.lower()}_{key[:12]}.safetensors"
+    name = f"cached_{split}_{model}_{max_length}_{glue_task.name.lower()}_{key[:12]}.safetensors"
     cache = Path(cache_dir or data_dir) / name
 
     outdated = identity(cache) if overwrite else None
@@ -72,14 +77,14 @@ def load_features(
         try:
             stack.enter_context(filelock.FileLock(f"{cache}.lock", timeout=LOCK_SECONDS))
         except filelock.Timeout:
-            log.warning("%s: another process is still at it, so this one does without", cache)
+            log.warning("%s: still locked by another process; continuing without the cache", cache)
             cache = None
-        except (OSError, NotImplementedError):  # a folder that cannot be written, or locked
+        except (OSError, NotImplementedError):  # a folder that cannot be written to, or locked
             cache = None
         # Another worker may have built the cache while this one waited.
         if cache and identity(cache) != outdated and (features := load(cache, key)):
             return features
-        examples = glue.parse(task, split, path, data)
+        examples = glue.parse(glue_task, split, path, data)
         features = Features(tokenize(examples, tokenizer, max_length))
         if cache:
             store(cache, key, features)
@@ -111,14 +116,14 @@ def tokenize(examples, tokenizer, max_length):
     return tensors
 
 
-def cache_key(task, split, data, tokenizer, max_length):
+def cache_key(glue_task, split, data, tokenizer, max_length):
     """The sha256 of everything that the features depend on."""
     state = json.loads(tokenizer.backend_tokenizer.to_str())
-    del state["truncation"], state["padding"]  # what the last call left there; each call sets them
+    del state["truncation"], state["padding"]  # set by the last call; every call sets them
     sources = [
         FORMAT,
         [tokenizers.__version__, transformers.__version__],
-        [repr(task), split, hashlib.sha256(data).hexdigest(), max_length],
+        [repr(glue_task), split, hashlib.sha256(data).hexdigest(), max_length],
         [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side],
         [tokenizer.split_special_tokens, state],
     ]
@@ -140,9 +145,9 @@ def seal(key, features):
 
 
 def load(cache, key):
-    """The features in a cache file, or None if there is none that can be trusted."""
+    """The features in a cache file, or None if it is missing or cannot be trusted."""
     try:
-        tensors = safetensors.torch.load(cache.read_bytes())  # not mapped: NFS may take it away
+        tensors = safetensors.torch.load(cache.read_bytes())  # not mapped: on NFS it may disappear
         found = tensors.pop("seal").tolist()
         features = Features(tensors)
     except (OSError, KeyError, safetensors.SafetensorError):
@@ -160,7 +165,7 @@ def store(cache, key, features):
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, cache)
-    except OSError:  # a full disk, say: the features are at hand all the same
+    except OSError:  # a full disk, say: the features are in memory anyway
         with contextlib.suppress(OSError):
             unfinished.unlink()
 

@@ -1,4 +1,4 @@
-"""GLUE's tasks in one table; the rows of their files as Examples; their metrics."""
+"""GLUE's tasks in one table, the rows of their files as Examples, and their metrics."""
 
 import codecs
 from dataclasses import dataclass, field
@@ -98,11 +98,11 @@ def read_file(task: GlueTask, data_dir: str | Path, split: str) -> tuple[Path, b
         except OSError as problem:
             raise UserError(f"{path}: cannot be read ({problem.strerror})") from None
     if (folder / task.name / name).is_file():
-        raise UserError(f"--data_dir {folder}: one folder too high; use {folder / task.name}")
+        raise UserError(f"--data_dir {folder}: is the parent folder; use {folder / task.name}")
     what = f"has no {name}" if folder.is_dir() else "is not a folder"
     raise UserError(
-        f"--data_dir {folder}: {what}; it should be the folder of {task.name}'s files, as made by "
-        f"`python download_glue_data.py --data_dir glue_data --tasks {task.name}` in glue_data"
+        f"--data_dir {folder}: {what}; give the folder of {task.name}'s files, as downloaded by "
+        f"`python download_glue_data.py --data_dir glue_data --tasks {task.name}`"
     )
 
 
@@ -112,13 +112,13 @@ def parse(task: GlueTask, split: str, path: Path, data: bytes) -> list[Example]:
     try:
         if examples := examples_of(task, split, path, rows):
             return examples
-        raise UserError(f"{path}: holds no examples; download the file again")
+        raise UserError(f"{path}: contains no examples; download the file again")
     except UserError as problem:
         fits = [other.name for other in GLUE_TASKS.values() if looks_like(other, split, path, rows)]
         if not fits or task.name in fits:
             raise
         raise UserError(
-            f"{problem}\nIt looks like {' or '.join(fits)}, not {task.name}, as it begins with: "
+            f"{problem}\nIt looks like {' or '.join(fits)}, not {task.name}; it begins with: "
             f"{' | '.join(rows[0][1]):.100}\nCorrect --data_dir or --task_name."
         ) from None
 
@@ -127,7 +127,7 @@ def rows_of(path, data):
     """(line number, columns) of every line that is not blank.
 
     Lines end at \\n alone (str.splitlines would also split at the U+2028 or \\x85 in some texts),
-    columns at every tab: GLUE's quotes are unbalanced and mean nothing.
+    columns at every tab: GLUE's quotes are unbalanced and have no meaning.
     """
     data = data.removeprefix(codecs.BOM_UTF8)
     try:
@@ -192,7 +192,7 @@ def label_of(task, word):
     """The class id or the score that a label's word stands for; raises ValueError."""
     if task.labels is not None:
         if word not in task.labels:
-            raise ValueError(f"the label {word!r:.50} is none of {', '.join(task.labels)}")
+            raise ValueError(f"the label {word!r:.50} is not one of {', '.join(task.labels)}")
         return task.labels.index(word)
     if not 0 <= float(word) <= 5:
         raise ValueError(f"the score {word} is not from 0 to 5")

@@ -58,7 +58,7 @@ class TrainingBatches:
     """This rank's share of the training set: `epoch(n)` goes through it once, in a new order.
 
     DistributedSampler shuffles with a seed that all ranks share and deals the rows out in turn,
-    so that step by step the ranks together see what one worker with the total batch would see.
+    so that in every step the ranks together see what one worker with the total batch would see.
     Where the rows do not divide by the world size it deals a few twice: RTE's 2,490 become 2,492.
     """
 

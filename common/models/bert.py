@@ -1,4 +1,4 @@
-"""BERT with a classifier on top, its tokenizer, its optimizer and its learning-rate schedule."""
+"""BERT with a classifier on top, and its tokenizer."""
 
 import hashlib
 import os
@@ -21,17 +21,17 @@ from transformers import (
 )
 
 
-def load_model(args, task, world):
-    """The classifier for `task`, on this worker's device, and its tokenizer.
+def load_model(args, glue_task, world):
+    """The classifier for `glue_task`, on this worker's device, and its tokenizer.
 
     New weights are drawn from --seed, alike on every rank; afterwards the random state, and with
-    it dropout, differs between ranks. Raises UserError for a checkpoint that cannot be had.
+    it dropout, differs between ranks. Raises UserError for a checkpoint that cannot be loaded.
     """
     transformers.logging.disable_progress_bar()
     if world.rank > 0:
-        transformers.logging.set_verbosity_error()  # rank 0 says it for all
+        transformers.logging.set_verbosity_error()  # rank 0 reports for all
     torch.manual_seed(args.seed)
-    num_labels = len(task.labels or ("score",))
+    num_labels = len(glue_task.labels or ("score",))
     if args.model_name_or_path == "tiny":
         model, tokenizer = tiny_model(num_labels), tiny_tokenizer()
     else:
@@ -39,12 +39,12 @@ def load_model(args, task, world):
     if model.config.model_type != args.model_type:
         raise UserError(
             f"--model_type {args.model_type}: {args.model_name_or_path} holds a "
-            f"{model.config.model_type}; say --model_type {model.config.model_type}"
+            f"{model.config.model_type}; pass --model_type {model.config.model_type}"
         )
     longest = getattr(model.config, "max_position_embeddings", args.max_seq_length)
     if args.max_seq_length > longest:
         raise UserError(
-            f"--max_seq_length {args.max_seq_length}: this model has positions for {longest}"
+            f"--max_seq_length {args.max_seq_length}: this model has only {longest} positions"
         )
     if args.dropout >= 0:
         for module in model.modules():
@@ -63,7 +63,7 @@ def load_checkpoint(args, num_labels):
     name = args.model_name_or_path
     local = Path(name).is_dir()
     if not local and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
-        raise UserError(f"--model_name_or_path {name}: there is no such folder (in {Path.cwd()})")
+        raise UserError(f"--model_name_or_path {name}: no such folder (relative to {Path.cwd()})")
     offline = not local and not hub_answers()
     where = {"cache_dir": args.cache_dir or None, "local_files_only": offline}
     lower = {"do_lower_case": True} if args.do_lower_case else {}
@@ -72,26 +72,36 @@ def load_checkpoint(args, num_labels):
     except NotImplementedError:
         raise  # the code is not finished: nothing is wrong with the checkpoint
     except (OSError, ValueError, RuntimeError, SafetensorError, UnpicklingError) as error:
-        reason = str(error).strip().splitlines()[0]
-        if not isinstance(error, (OSError, ValueError)):
-            reason = f"a file is broken, or only half downloaded ({reason})"
-        fix = f"`hf download {name} --local-dir FOLDER`, and give that FOLDER here"
-        if local:
-            fix = "fetch the folder's files again"
-        elif offline:
-            reason = f"the hub ({constants.ENDPOINT}) does not answer, and the cache lacks it"
-            fix = f"where there is a network, {fix}"
+        reason, fix = explain_checkpoint(error, args, num_labels, offline)
         raise UserError(
-            f"--model_name_or_path {name}: {reason}; {fix}; or use `tiny`, which needs nothing"
+            f"--model_name_or_path {name}: {reason}; {fix}; or use the built-in `tiny` model, "
+            "which needs no download"
         ) from None
+
+
+def explain_checkpoint(error, args, num_labels, offline):
+    """Why a checkpoint could not be loaded, and what to do."""
+    name, reason = args.model_name_or_path, str(error).strip().splitlines()[0]
+    if "ignore_mismatched_sizes" in str(error):
+        labels = f"its weights do not fit a classifier with {args.task_name}'s {num_labels} labels"
+        return labels, "give a model without a classifier, or one for as many labels"
+    if offline:
+        reason = f"the hub ({constants.ENDPOINT}) is not responding, and it is not in the cache"
+        fix = f"on a machine with a network, run `hf download {name} --local-dir FOLDER`"
+        return reason, f"{fix} and give that FOLDER here"
+    if not isinstance(error, (OSError, ValueError)):
+        reason = f"a file is corrupt or incomplete ({reason})"
+    if Path(name).is_dir():
+        return reason, "download the folder's files again"
+    return reason, f"run `hf download {name} --local-dir FOLDER` and give that FOLDER here"
 
 
 # SOLUTION(task1): load config, tokenizer and model with the Auto classes' from_pretrained
 def from_pretrained(args, num_labels, lower, where):
     """The pretrained model in float32, with a new classifier for `num_labels`, and its tokenizer.
 
-    --config_name and --tokenizer_name, where given, take the place of the model's own. `where` is
-    for each of the three; `lower` is for the tokenizer.
+    --config_name and --tokenizer_name, if given, replace the model's own. `where` goes to all three
+    calls, `lower` to the tokenizer's.
     """
     name = args.model_name_or_path
     config = AutoConfig.from_pretrained(
@@ -105,7 +115,7 @@ def from_pretrained(args, num_labels, lower, where):
 
 
 def hub_answers():
-    """Whether the hub can be reached: asked once, for 5 s, where its own client tries for 25."""
+    """Whether the hub responds within 5 s; its own client would try for 25."""
     if constants.HF_HUB_OFFLINE:
         return False
     hub = urlsplit(os.environ.get("HTTPS_PROXY") or constants.ENDPOINT)
@@ -118,15 +128,15 @@ def hub_answers():
 
 
 def check_bfloat16(device):
-    """Raise UserError where bfloat16 would be emulated, and so many times slower than float32."""
+    """Raise UserError if bfloat16 would be emulated, many times slower than float32."""
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
         native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     if not native:
         raise UserError(
-            f"--fp16: this machine's {device.type} has no bfloat16 arithmetic, so that it would "
-            "be slower than without; leave --fp16 out"
+            f"--fp16: this machine's {device.type} has no bfloat16 arithmetic, so training "
+            "would be slower than in float32; leave --fp16 out"
         )
 
 

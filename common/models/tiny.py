@@ -1,4 +1,4 @@
-"""A tiny BERT with fixed random weights and a vocabulary of its own: training with no network.
+"""A tiny BERT with fixed random weights and its own vocabulary: training without a network.
 
 Nothing in it is trained, but it starts where comparing two sentences is soon learned. A few hidden
 coordinates hold the segment alone, and the query projection of each layer is a copy of its key

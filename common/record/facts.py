@@ -1,4 +1,4 @@
-"""What run.json says of a run: arguments, versions, machine, model."""
+"""What run.json holds about a run: arguments, versions, machine, model."""
 
 import os
 import platform
@@ -19,7 +19,7 @@ RENAMED = {  # what format 1 called each value that format 2 calls by another na
 
 
 def describe(args, world, model, splits):
-    """What run.json says of a run at its start."""
+    """What run.json holds at the start of a run."""
     trained = [p for p in model.parameters() if p.requires_grad]
     cuda = world.device.type == "cuda"
     return {

@@ -1,4 +1,4 @@
-"""Bytes: handed to each collective, expected on the wire, and counted on the network interface."""
+"""Bytes: passed to each collective, expected on the wire, and measured on the interface."""
 
 import contextlib
 import csv
@@ -18,9 +18,9 @@ import torch.distributed as dist
 RECORDED = ("all_reduce", "gather", "scatter")
 
 
-# SOLUTION(task4): what a ring moves, and what the root and the others do
+# SOLUTION(task4): return the bytes that a ring, a gather and a scatter move
 def expected_bytes(op, rank, size, tensor_bytes, root=0):
-    """(sent, received) by `rank` of `size` for one collective on a tensor of that many bytes.
+    """(sent, received) by `rank` of `size` ranks for one collective on a tensor of that many bytes.
 
     gloo's and NCCL's all_reduce passes the tensor around a ring, twice, a part at a time: each
     rank sends and receives 2(N-1)/N times its bytes. gather carries it from every other rank to
@@ -38,9 +38,9 @@ def expected_bytes(op, rank, size, tensor_bytes, root=0):
 class Traffic:
     """The traffic of one rank's run.
 
-    `collectives` is a row for every tensor handed to one: step, op, shape, dtype, bytes.
-    `iterations` is a dict for every step. If all workers share this machine, the interface is the
-    loopback, and it carries what all of them send; else it carries what this rank sends.
+    `collectives` has a row for every tensor passed to one: step, op, shape, dtype, bytes.
+    `iterations` has a dict for every step. If all workers share this machine, the interface is the
+    loopback and carries what all of them send; otherwise it carries what this rank sends.
     """
 
     def __init__(self, args, world):
@@ -56,15 +56,15 @@ class Traffic:
         self.sampler = threading.Thread(target=sample, args=(path, *rest), daemon=True)
         self.sampler.start()
 
-    # SOLUTION(task4): append (step, op, shape, dtype, bytes) to self.collectives
+    # SOLUTION(task4): append (step, op, shape, dtype, bytes) of the tensor to self.collectives
     def note(self, op, tensor):
-        """Record a tensor that is handed to a collective."""
+        """Record a tensor that is passed to a collective."""
         size = tensor.numel() * tensor.element_size()
         shape, dtype = list(tensor.shape), str(tensor.dtype).removeprefix("torch.")
         self.collectives.append((self.step, op, shape, dtype, size))
 
     def recording(self, function):
-        """`function`, with every tensor that it hands to a collective recorded."""
+        """`function`, with every tensor that it passes to a collective recorded."""
 
         @functools.wraps(function)
         def recorded(*args, **kwargs):
@@ -77,7 +77,7 @@ class Traffic:
 
     @contextlib.contextmanager
     def patched(self, op):
-        """While open, torch.distributed's `op` notes its tensor before it does its work."""
+        """While open, torch.distributed's `op` records its tensor before it runs."""
         original = getattr(dist, op)
 
         def noting(tensor, *args, **kwargs):
@@ -91,7 +91,7 @@ class Traffic:
             setattr(dist, op, original)
 
     def steps(self, steps, epoch):
-        """Go through the steps of an epoch and count each one's bytes on the interface."""
+        """Go through the steps of an epoch and measure each one's bytes on the interface."""
         if self.step == 1:
             dist.barrier()  # DDP's copy of the weights may still be on its way to another rank
         for step_batches in steps:
@@ -117,13 +117,13 @@ class Traffic:
 
     def counters(self):
         """(bytes sent, bytes received) on the interface since it was set up."""
-        # nowrap=True would take two threads' reads in the wrong order for a counter's overflow,
-        # and add all that it has counted once more.
+        # With nowrap=True, reads of two threads in the wrong order look like an overflow, and
+        # everything counted so far is added once more.
         counts = psutil.net_io_counters(pernic=True, nowrap=False)[self.world.nic]
         return counts.bytes_sent, counts.bytes_recv
 
     def finish(self):
-        """Write what was recorded; on rank 0 print the comparison."""
+        """Write what was recorded; print the comparison on rank 0."""
         self.stop.set()
         self.sampler.join()
         rank = self.world.rank
@@ -189,21 +189,21 @@ def total(iterations):
 
 
 def difference(counts):
-    """How far the counted bytes are from the expected, in per cent; None where none is expected."""
+    """By how many percent measured bytes exceed expected ones; None where none are expected."""
     if not counts["expected"]:
         return None
     return 100 * (counts["measured"] / counts["expected"] - 1)
 
 
 def table(summary):
-    """Expected against counted bytes, as text."""
+    """Expected and measured bytes, as text."""
     carried = "sent and received by " + summary["interface_carries"]
     rows = [
-        ("handed to collectives by each rank", "payload"),
+        ("passed to collectives by each rank", "payload"),
         ("sent by rank 0, expected", "sent_bytes"),
         ("received by rank 0, expected", "received_bytes"),
         (f"{carried}, expected", "expected"),
-        (f"counted on {summary['interface']}", "measured"),
+        (f"measured on {summary['interface']}", "measured"),
     ]
     mean, epoch = summary["per_iteration"], summary["epochs"][0]
     lines = [
@@ -213,7 +213,7 @@ def table(summary):
     ]
     if difference(mean) is not None:
         lines.append(
-            f"{'difference of counted and expected, %':44}"
+            f"{'difference of measured and expected, %':44}"
             f"{difference(mean):16.2f}{difference(epoch):16.2f}"
         )
     return "\n".join(lines)

@@ -1,8 +1,8 @@
-"""Where a worker's rank comes from when the command line does not say: torchrun or Slurm."""
+"""Where a worker's rank comes from when the command line does not give it: torchrun or Slurm."""
 
 import re
 
-# launcher: the variables that hold rank, world size, master address and master port
+# launcher: the variables with rank, world size, master address and master port
 ENVIRONMENTS = {
     "torchrun": ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
     "srun": ("SLURM_PROCID", "SLURM_NTASKS", "MASTER_ADDR", "MASTER_PORT"),
@@ -10,10 +10,10 @@ ENVIRONMENTS = {
 
 
 def find_launcher(env):
-    """Name the launcher that started this process, or None.
+    """The name of the launcher that started this process, or None.
 
-    srun counts only inside a job step: a shell of `salloc` or `sbatch` has SLURM_PROCID too, but
-    not the step's number of a started task.
+    srun counts only inside a job step: a shell started by `salloc` or `sbatch` has SLURM_PROCID
+    too, but not SLURM_LOCALID.
     """
     if all(name in env for name in ENVIRONMENTS["torchrun"]):
         return "torchrun"
@@ -22,11 +22,11 @@ def find_launcher(env):
     return None
 
 
-def place(launcher, env):
+def flags_of(launcher, env):
     """The four distributed flags as `launcher` gives them: a dict of strings.
 
-    Slurm names no master: it is the job's first host, at a port derived from the job's number, so
-    that two jobs on one host differ. MASTER_ADDR and MASTER_PORT, where set, win.
+    Slurm names no master, so it is the job's first host, at a port derived from the job's number:
+    two jobs on one host get different ports. MASTER_ADDR and MASTER_PORT take precedence.
     """
     rank, size, address, port = (env.get(name) for name in ENVIRONMENTS[launcher])
     if launcher == "srun":

@@ -1,4 +1,4 @@
-"""This machine's addresses and interfaces, and the ways to the other workers' machines."""
+"""This machine's addresses and interfaces, and whether the other workers can be reached."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ def resolve(ip, port):
     try:
         return socket.getaddrinfo(ip, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
-        raise UserError(f"--master_ip {ip}: no such host ({error}); give its address") from None
+        raise UserError(f"--master_ip {ip}: unknown host ({error}); give its IP address") from None
 
 
 def addresses():
@@ -33,19 +33,20 @@ def loopback():
 
 
 def route_to(ip):
-    """This machine's own address, and interface, on the way to `ip`; nothing is sent."""
+    """This machine's address and interface on the route to `ip`; nothing is sent."""
     family, _, _, _, where = resolve(ip, 9)
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(where)
         address = probe.getsockname()[0]
-    # A whole network may lie behind one address: 127.0.0.5 is loopback too.
+    # An interface may answer for a whole network: 127.0.0.5 is loopback too.
     return address, addresses().get(address, loopback())
 
 
 def interface(args):
-    """Address and name of the interface that gloo uses here: the master route's, if not set.
+    """Address and name of the interface that gloo uses here: GLOO_SOCKET_IFNAME's, if it is set,
+    else the one that the route to the master takes.
 
-    Raises UserError if GLOO_SOCKET_IFNAME is set to one that is not there, or has no address.
+    Raises UserError if GLOO_SOCKET_IFNAME names an interface that does not exist or has no address.
     """
     address, route = route_to(args.master_ip or "127.0.0.1")
     nic = os.environ.get("GLOO_SOCKET_IFNAME") or route
@@ -56,34 +57,35 @@ def interface(args):
         if name == nic:
             return address, nic
     raise UserError(
-        f"GLOO_SOCKET_IFNAME={nic}: there is no such interface here, or no address on it. There "
-        f"are {', '.join(f'{name} ({address})' for address, name in here.items())}. Unset it, and "
-        "the route to the master decides"
+        f"GLOO_SOCKET_IFNAME={nic}: this machine has no such interface, or it has no address. It "
+        f"has {', '.join(f'{name} ({address})' for address, name in here.items())}. Unset the "
+        "variable to use the interface of the route to --master_ip"
     )
 
 
-def knock(me, member, args):
-    """A line if the worker `me` cannot connect to another; all together take timeout / 3."""
+def probe_listener(me, member, args):
+    """A line if the worker `me` cannot connect to another; all probes take at most timeout / 3."""
     try:
-        socket.create_connection(member["door"], args.timeout / 3 / args.world_size).close()
+        socket.create_connection(member["listener"], args.timeout / 3 / args.world_size).close()
     except OSError as error:
         ends = "rank {rank} ({address} on {nic})".format
-        return [f"- {ends(**me)} to {ends(**member)}: {error.strerror or 'no answer'}"]
+        return [f"- {ends(**me)} to {ends(**member)}: {error.strerror or 'no response'}"]
     return []
 
 
-def check_ways(members):
+def check_reachability(members):
     """Raise UserError if some worker cannot connect to another.
 
-    gloo would name neither, and be late: where a firewall drops packets it has been seen to try
-    for 137 s with a timeout of 40 s.
+    gloo would name neither end, and late: where a firewall drops packets it tried for 137 s with
+    a timeout of 40 s.
     """
     blocked = [line for member in members for line in member["blocked"]]
     if blocked:
         raise UserError(
             "all workers reached rank 0's port, but not each other:\n"
             + "\n".join(blocked)
-            + "\nWhere it was refused, look whether that rank still runs. Else open all TCP ports "
-            "between the machines (firewalls, security groups). The addresses above must belong to "
-            "one network: 127.x does not; see --master_ip and GLOO_SOCKET_IFNAME"
+            + "\nIf the connection was refused, check that that rank is still running. Otherwise "
+            "open all TCP ports between the machines (firewalls, security groups). The addresses "
+            "above must belong to one network (127.x does not count); see --master_ip and "
+            "GLOO_SOCKET_IFNAME"
         )

@@ -1,4 +1,4 @@
-"""Where workers meet before there is a process group: a key-value store that rank 0 serves."""
+"""How workers find each other before there is a process group: a store that rank 0 serves."""
 
 import json
 import socket
@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 
 def open_store(args, rank, size, deadline):
-    """The key-value store that the workers meet in; rank 0 (or torchrun's agent) serves it."""
+    """The key-value store that all workers share; rank 0 (or torchrun's agent) serves it."""
     if size == 1:
         return dist.HashStore()
     if args.launcher == "torchrun":  # its agent may serve the store already: only env:// knows
@@ -27,8 +27,8 @@ def open_store(args, rank, size, deadline):
     else:
         wait_for_master(args, rank, deadline)
     left = max(1, deadline - time.monotonic())
-    hint = "another program may listen there: choose another --master_port, the same for every rank"
-    silent = f"rank {rank}: what listens at {place} does not answer as rank 0 would; {hint}"
+    hint = "another program may be listening there: choose another --master_port, on every rank"
+    silent = f"rank {rank}: whatever listens at {place} does not respond like rank 0; {hint}"
     try:
         with ending_after(left + 2, silent):
             return dist.TCPStore(
@@ -41,8 +41,10 @@ def open_store(args, rank, size, deadline):
             )
     except dist.DistError as error:
         if rank == 0:
-            check_master_is_here(args)  # another rank 0 may have come since we looked
-        raise UserError(f"rank {rank}: no store at {place}: {first_line(error)}; {hint}") from None
+            check_master_is_here(args)  # another rank 0 may have started since we looked
+        raise UserError(
+            f"rank {rank}: cannot open the store at {place}: {first_line(error)}; {hint}"
+        ) from None
 
 
 def check_master_is_here(args):
@@ -57,8 +59,8 @@ def check_master_is_here(args):
             here = ", ".join(sorted(addresses()))
             raise UserError(
                 f"rank 0 cannot listen at {ip}:{port}: {error.strerror}. --master_ip must be an "
-                f"address of rank 0's own machine (here: {here}), --master_port a port that no "
-                "other run uses; is another rank 0 running?"
+                f"address of rank 0's machine (this one has {here}), and --master_port a port that "
+                "no other run uses; is another rank 0 running?"
             ) from None
 
 
@@ -66,86 +68,87 @@ def wait_for_master(args, rank, deadline):
     """Return once something listens at the master's address; raise UserError at the deadline."""
     family, kind, _, _, where = resolve(args.master_ip, args.master_port)
     place = f"{args.master_ip}:{args.master_port}"
-    notice = Notice(f"rank {rank} waits for rank 0 at {place}")
+    notice = Notice(f"rank {rank} is waiting for rank 0 at {place}")
     while True:
         with socket.socket(family, kind) as probe:
             probe.settimeout(3)
             try:
                 return probe.connect(where)
             except OSError as error:
-                reason = error.strerror or "no answer"
+                reason = error.strerror or "no response"
         if time.monotonic() > deadline:
             raise UserError(
-                f"rank {rank} found no rank 0 at {place} ({where[0]} for this machine; 127.x is "
-                f"every machine's own) within {args.timeout:g} s: {reason}. "
-                "Is rank 0 running, with the same --master_ip and --master_port, and can this "
-                "machine reach that address (try `ping`)?"
+                f"rank {rank} timed out after {args.timeout:g} s connecting to rank 0 at {place} "
+                f"({where[0]} for this machine; 127.x always means the machine itself): {reason}. "
+                "Check that rank 0 is running with the same --master_ip and --master_port, and "
+                "that this machine can reach that address (try `ping`)"
             )
         notice.show()
         time.sleep(0.2)
 
 
-def meet(store, watch, topic, me, size, deadline):
-    """Tell `me` under `topic`, wait for all ranks, and return what they told, by rank.
+def exchange(store, heartbeat, topic, me, size, deadline):
+    """Publish `me` under `topic`, wait for all ranks, and return what each published, by rank.
 
-    Raises UserError on what cannot go together: a rank that is missing or there twice, or facts
-    that differ.
+    Raises UserError for a rank that is missing or was started twice, and for facts that differ.
     """
     silent = (
-        f"rank {me['rank']} waits in vain: rank 0 does not answer (suspended, or its machine or "
-        "network is down). Look at its own output, and at its machine"
+        f"rank {me['rank']} timed out: rank 0 is not responding (suspended, or its machine or "
+        "network is down). Check its output, and its machine"
     )
     with ending_after(max(0, deadline - time.monotonic()) + 2, silent):
         store.append(topic, json.dumps(me) + "\n")
         notice = Notice()
         while True:
-            told = [json.loads(line) for line in store.get(topic).decode().splitlines()]
-            problems = differences(told)
+            published = [json.loads(line) for line in store.get(topic).decode().splitlines()]
+            problems = differences(published)
             if problems:
-                raise UserError("the workers do not go together:\n" + "\n".join(problems))
-            if len(told) == size:
-                return sorted(told, key=lambda member: member["rank"])
-            missing = sorted(set(range(size)) - {member["rank"] for member in told})
+                raise UserError(
+                    "the workers were started with different settings:\n" + "\n".join(problems)
+                )
+            if len(published) == size:
+                return sorted(published, key=lambda member: member["rank"])
+            missing = sorted(set(range(size)) - {member["rank"] for member in published})
             ranks = ", ".join(map(str, missing))
-            watch.check()
+            heartbeat.check()
             if time.monotonic() > deadline:
                 raise UserError(
-                    f"rank {me['rank']} waited in vain for rank {ranks} of {size}. Start every "
-                    "rank, with the same --master_ip, --master_port and --world_size; look at the "
-                    "output of the missing ones; --timeout SECONDS waits longer"
+                    f"rank {me['rank']} timed out waiting for rank {ranks} (of {size} workers). "
+                    "Start every rank with the same --master_ip, --master_port and --world_size; "
+                    "check the output of the missing ones; --timeout SECONDS waits longer"
                 )
-            notice.show(f"rank {me['rank']} waits for rank {ranks} of {size}")
+            notice.show(f"rank {me['rank']} is waiting for rank {ranks} of {size}")
             time.sleep(0.02)
 
 
-def differences(told):
-    """A line for every rank that is there twice and every fact that two workers differ in."""
-    first, seen, lines = told[0], {}, []
-    for member in told:
+def differences(published):
+    """A line for every rank that was started twice and every fact in which two workers differ."""
+    first, seen, lines = published[0], {}, []
+    for member in published:
         who = f"{member['host']}, process {member.get('pid')}"
         other = seen.setdefault(member["rank"], who)
         if other != who:
             lines.append(
-                f"- rank {member['rank']} is there twice: on {other} and on {who}; give every "
-                "worker a --local_rank of its own"
+                f"- rank {member['rank']} was started twice: on {other} and on {who}; give each "
+                "worker a different --local_rank"
             )
         for name, value in member["facts"].items():
             if value != first["facts"].get(name):
                 lines.append(
                     f"- {name} is {first['facts'].get(name)!r} at rank {first['rank']} "
                     f"({first['host']}) but {value!r} at rank {member['rank']} ({member['host']}); "
-                    "start all workers alike"
+                    "start all workers with the same value"
                 )
     return lines
 
 
 def first_line(error):
-    """The first line of an exception's message: what follows may be C++ frames."""
+    """The first line of an exception's message; C++ frames may follow it."""
     return (str(error) or repr(error)).splitlines()[0]
 
 
 class Notice:
-    """Says on standard error what is being waited for: after 5 s, then every 15 s."""
+    """Reports on standard error what is being waited for: after 5 s, then every 15 s."""
 
     def __init__(self, text=""):
         self.text, self.due = text, time.monotonic() + 5

@@ -28,27 +28,38 @@ BY_HAND = """\
 """
 
 
-def wrong(name, task, code, cause, note, check="gradients", extra=()):
+def wrong(name, task, code, cause, note, check="gradients"):
     """A variant with our function `code` for average_gradients."""
-    edits = (replaced(script(task), code), *extra)
-    return Variant(name, task, edits, (check,), cause, note)
+    return Variant(name, task, (replaced(script(task), code),), (check,), cause, note)
 
 
 GRADIENTS = (
     wrong(
-        *("summed_not_divided_2a", "task2a", mistakes.gather_summed, "summed"),
+        "summed_not_divided_2a",
+        "task2a",
+        mistakes.gather_summed,
+        "summed",
         "the root scatters the sum: the division by the world size is missing",
     ),
     wrong(
-        *("summed_not_divided_2b", "task2b", mistakes.reduce_summed, "summed"),
+        "summed_not_divided_2b",
+        "task2b",
+        mistakes.reduce_summed,
+        "summed",
         "all_reduce sums, and nothing divides by the world size",
     ),
     wrong(
-        *("divided_twice_2a", "task2a", mistakes.gather_divided_twice, "divided_twice"),
+        "divided_twice_2a",
+        "task2a",
+        mistakes.gather_divided_twice,
+        "divided_twice",
         "divided before the gather, and the root takes the mean once more",
     ),
     wrong(
-        *("divided_twice_2b", "task2b", mistakes.reduce_divided_twice, "divided_twice"),
+        "divided_twice_2b",
+        "task2b",
+        mistakes.reduce_divided_twice,
+        "divided_twice",
         "divided before ReduceOp.AVG, which divides, too",
     ),
     Variant(
@@ -84,7 +95,10 @@ GRADIENTS = (
         "average_gradients is written, but never called",
     ),
     wrong(
-        *("no_synchronisation_2b", "task2b", mistakes.nothing, "no_sync"),
+        "no_synchronisation_2b",
+        "task2b",
+        mistakes.nothing,
+        "no_sync",
         "average_gradients does nothing",
     ),
     Variant(
@@ -112,63 +126,114 @@ GRADIENTS = (
         "gradients are averaged after optimizer.step(): the update uses each rank's own",
     ),
     wrong(
-        *("only_rank0_has_mean", "task2a", mistakes.gather_without_scatter, "only_root_has_mean"),
+        "only_rank0_has_mean",
+        "task2a",
+        mistakes.gather_without_scatter,
+        "only_root_has_mean",
         "gathered and averaged on rank 0, never scattered",
     ),
     wrong(
-        *("keeps_mean_on_rank0", "task2b", mistakes.reduce_on_rank_0_only, "only_root_has_mean"),
+        "keeps_mean_on_rank0",
+        "task2b",
+        mistakes.reduce_on_rank_0_only,
+        "only_root_has_mean",
         "the sum reaches every rank, but only rank 0 puts it into its gradients",
     ),
     wrong(
-        *("last_rank_left_out", "task2a", mistakes.gather_without_last_rank, "rank_left_out"),
+        "last_rank_left_out",
+        "task2a",
+        mistakes.gather_without_last_rank,
+        "rank_left_out",
         "range(1, world_size - 1): the mean lacks the last rank",
     ),
     wrong(
-        *("biases_left_out", "task2a", mistakes.gather_without_biases, "tensors_left_out"),
+        "biases_left_out",
+        "task2a",
+        mistakes.gather_without_biases,
+        "tensors_left_out",
         "only names that end with weight are averaged",
     ),
     wrong(
-        *("classifier_left_out", "task2b", mistakes.reduce_without_classifier, "tensors_left_out"),
+        "classifier_left_out",
+        "task2b",
+        mistakes.reduce_without_classifier,
+        "tensors_left_out",
         "model.bert is averaged, the classifier on top is not",
     ),
     wrong(
-        *("embeddings_left_out", "task2b", mistakes.reduce_without_embeddings, "tensors_left_out"),
+        "embeddings_left_out",
+        "task2b",
+        mistakes.reduce_without_embeddings,
+        "tensors_left_out",
         "word embeddings are skipped, as if they were tied to an output layer",
     ),
-    wrong(
-        *("averages_parameters_2a", "task2a", mistakes.parameters_by_gather),
-        *("parameters_averaged", "parameters instead of gradients, after the update"),
-        extra=(without("task2a", AVERAGE), after("task2a", SCHEDULE, AVERAGE)),
+    Variant(
+        "averages_parameters_2a",
+        "task2a",
+        (
+            replaced(script("task2a"), mistakes.parameters_by_gather),
+            without("task2a", AVERAGE),
+            after("task2a", SCHEDULE, AVERAGE),
+        ),
+        ("gradients",),
+        "parameters_averaged",
+        "parameters instead of gradients, after the update",
     ),
     wrong(
-        *("averages_parameters_2b", "task2b", mistakes.parameters_by_reduce),
-        *("parameters_averaged", "parameters instead of gradients, before the update"),
+        "averages_parameters_2b",
+        "task2b",
+        mistakes.parameters_by_reduce,
+        "parameters_averaged",
+        "parameters instead of gradients, before the update",
     ),
     wrong(
-        *("divides_in_integers", "task2b", mistakes.reduce_whole_numbers, "rounded"),
+        "divides_in_integers",
+        "task2b",
+        mistakes.reduce_whole_numbers,
+        "rounded",
         "gradients are made whole numbers, and divided as such before the sum",
     ),
     wrong(
-        *("reduces_in_bfloat16", "task2b", mistakes.reduce_in_bfloat16, "rounded"),
+        "reduces_in_bfloat16",
+        "task2b",
+        mistakes.reduce_in_bfloat16,
+        "rounded",
         "gradients travel and are summed in bfloat16",
     ),
     wrong(
-        *("times_one_over_n", "task2a", mistakes.gather_times_one_over_n, "zeroed"),
+        "times_one_over_n",
+        "task2a",
+        mistakes.gather_times_one_over_n,
+        "zeroed",
         "1 // world_size is 0: every gradient is 0 times the reference",
     ),
     wrong(
-        *("uses_all_reduce_in_2a", "task2a", mistakes.reduce_well, "wrong_collective"),
-        *("right gradients, by all_reduce instead of gather and scatter", "collectives"),
+        "uses_all_reduce_in_2a",
+        "task2a",
+        mistakes.reduce_well,
+        "wrong_collective",
+        "right gradients, by all_reduce instead of gather and scatter",
+        "collectives",
     ),
-    wrong(
-        *("uses_gather_in_2b", "task2b", mistakes.gather_well, "wrong_collective"),
-        *("right gradients, by gather and scatter instead of all_reduce", "collectives"),
-        extra=(with_torch("task2b"),),
+    Variant(
+        "uses_gather_in_2b",
+        "task2b",
+        (replaced(script("task2b"), mistakes.gather_well), with_torch("task2b")),
+        ("collectives",),
+        "wrong_collective",
+        "right gradients, by gather and scatter instead of all_reduce",
     ),
-    wrong(
-        *("uses_ddp_in_2a", "task2a", mistakes.nothing, "wrong_collective"),
-        *("DistributedDataParallel does it, gather and scatter are not used", "collectives"),
-        extra=(before("task2a", OPTIMIZER, WRAP), before("task2a", IMPORT_CLIP, IMPORT_DDP)),
+    Variant(
+        "uses_ddp_in_2a",
+        "task2a",
+        (
+            replaced(script("task2a"), mistakes.nothing),
+            before("task2a", OPTIMIZER, WRAP),
+            before("task2a", IMPORT_CLIP, IMPORT_DDP),
+        ),
+        ("collectives",),
+        "wrong_collective",
+        "DistributedDataParallel does it, gather and scatter are not used",
     ),
     Variant(
         "no_ddp_in_3",

@@ -89,8 +89,8 @@ def test_a_killed_worker_is_named(crew, task, places, victim):
     assert killed.end() == -signal.SIGKILL
     words = last_words(survivors)
     for line in words.values():
-        assert f"rank {victim} {'stopped without a word' if victim else 'is gone'}" in line
-        assert "Look at that rank's own output" in line
+        assert f"rank {victim} {'disappeared' if victim else 'is gone'}" in line
+        assert "Check that rank's own output" in line
     # One of them may notice by the other's end, when it is elsewhere.
     found = any(f"stops in {place} ({task}/run_glue.py:" in str(words) for place in places)
     assert found, words
@@ -115,7 +115,9 @@ def test_a_worker_killed_under_the_launcher_is_named_and_nothing_is_left(crew):
                     process.kill()
         text.seek(0)
         lines = text.read().splitlines()
-    lost = r"stops in all_reduce \(task2b/run_glue.py:\d+ in average_gradients\): rank 2 stopped"
+    lost = (
+        r"stops in all_reduce \(task2b/run_glue.py:\d+ in average_gradients\): rank 2 disappeared"
+    )
     assert [line for line in lines if re.match(rf"rank 0 {lost}", line)]
     assert [line for line in lines if re.match(rf"\[rank 1\] rank 1 {lost}", line)]
     assert re.search(r"rank 2 failed first, after [\d.]+ s: SIGKILL", "\n".join(lines))
@@ -195,7 +197,8 @@ def test_a_worker_that_hangs_is_named_with_the_line_it_hangs_in(crews):
     for (*survivors, hanging), collective in zip(runs, here, strict=True):
         for line in last_words(survivors).values():
             assert re.search(
-                f"stops in {collective}.*: rank 2 did not come: it was at {there}", line
+                f"stops in {collective}.*: rank 2 never reached this collective; it was at {there}",
+                line,
             )
         (line,) = last_words([hanging]).values()
         assert re.search(f"stops at {there}: the other ranks waited here for this one", line)
@@ -257,7 +260,7 @@ def test_a_worker_that_has_finished_before_the_others_is_named(crews):
         del survivors[victim]
         for line in last_words(survivors).values():
             assert "stops in all_reduce (tests/test_faults.py:" in line
-            assert f": rank {victim} has finished already" in line
+            assert f": rank {victim} has already finished" in line
 
 
 def test_ctrl_c_exits_130_and_is_named_by_the_others(crews):

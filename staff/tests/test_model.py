@@ -138,24 +138,27 @@ def test_the_digest_changes_with_any_element_and_with_nothing_else(load):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("tiny --model_type roberta", "tiny holds a bert; say --model_type bert"),
-        ("tiny --max_seq_length 513", "--max_seq_length 513: .* positions for 512"),
-        ("/no/such/folder", "--model_name_or_path /no/such/folder: there is no such folder"),
-        ("./no-such-folder", r"--model_name_or_path \./no-such-folder: there is no such folder"),
-        ("{empty}", "--model_name_or_path .*empty: .*; or use `tiny`"),
-        ("{cut}", "--model_name_or_path .*cut: a file is broken, or only half downloaded"),
+        ("tiny --model_type roberta", "tiny holds a bert; pass --model_type bert"),
+        ("tiny --max_seq_length 513", "--max_seq_length 513: .* only 512 positions"),
+        ("/no/such/folder", "--model_name_or_path /no/such/folder: no such folder"),
+        ("./no-such-folder", r"--model_name_or_path \./no-such-folder: no such folder"),
+        ("{empty}", "--model_name_or_path .*empty: .*; or use the built-in `tiny` model"),
+        ("{three}", r"--model_name_or_path .*three: .*do not fit .* RTE's 2 labels; give a model"),
+        ("{cut}", "--model_name_or_path .*cut: a file is corrupt or incomplete"),
     ],
 )
 def test_a_model_that_cannot_be_had_is_told_with_the_fix(
     load, checkpoint, tmp_path, flags, message
 ):
-    empty, cut = tmp_path / "empty", tmp_path / "cut"
+    empty, cut, three = tmp_path / "empty", tmp_path / "cut", tmp_path / "three"
+    tiny_model(3).save_pretrained(three)
+    tiny_tokenizer().save_pretrained(three)
     empty.mkdir()
     shutil.copytree(checkpoint, cut)
     weights = (cut / "model.safetensors").read_bytes()
     (cut / "model.safetensors").write_bytes(weights[: len(weights) // 2])
     with pytest.raises(UserError, match=message):
-        load(*flags.format(empty=empty, cut=cut).split())
+        load(*flags.format(empty=empty, cut=cut, three=three).split())
 
 
 @pytest.mark.timeout(120)
@@ -173,7 +176,7 @@ def test_a_hub_that_cannot_be_reached_is_told_in_one_line(tmp_path):
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
     assert line.startswith("run_glue.py: --model_name_or_path bert-base-cased: the hub (http://127")
-    assert "does not answer, and the cache lacks it" in line
+    assert "is not responding, and it is not in the cache" in line
     assert "hf download bert-base-cased --local-dir FOLDER" in line
 
 
