@@ -125,7 +125,7 @@ def test_rank_0_on_another_machine_than_the_master():
     args = flags(0, 2, ip="198.51.100.7", port=free_port())  # an address that nobody may have
     [errors] = refusals([[sys.executable, SCRIPT, *args]])
     assert "rank 0 cannot listen at 198.51.100.7:" in errors
-    assert "must be an address of rank 0's own machine (here: " in errors
+    assert "must be an address of rank 0's machine (this one has " in errors
     assert "127.0.0.1" in errors
 
 
@@ -168,7 +168,7 @@ def test_interface_that_is_not_there():
     args = flags(1, 2, port=free_port())
     [errors] = refusals([[sys.executable, SCRIPT, *args]], GLOO_SOCKET_IFNAME="nosuch0")
     assert "GLOO_SOCKET_IFNAME=nosuch0: this machine has no such interface" in errors
-    assert "There are lo (127.0.0.1)" in errors
+    assert "It has lo (127.0.0.1)" in errors
 
 
 class Machines:
@@ -274,7 +274,7 @@ def test_firewall_between_machines(machines):
     for errors, (a, b) in zip(errors_of_each, ((0, 1), (1, 0)), strict=True):
         assert "all workers reached rank 0's port, but not each other" in errors
         ends = [f"rank {rank} (10.77.0.{rank + 1} on eth0)" for rank in (a, b)]
-        assert f"- {ends[0]} to {ends[1]}: no answer\n" in errors
+        assert f"- {ends[0]} to {ends[1]}: no response\n" in errors
         assert "open all TCP ports between the machines" in errors
 
 
@@ -288,4 +288,4 @@ def test_name_of_rank_0_means_loopback_there(machines):
 def test_name_of_rank_0_means_loopback_elsewhere(machines):
     [errors] = refusals([machines.worker(1, "--timeout", "5", master="node1")])
     assert "connecting to rank 0 at node1:" in errors
-    assert "(127.0.1.1 for this machine; 127.x is every machine's own)" in errors
+    assert "(127.0.1.1 for this machine; 127.x always means the machine itself)" in errors
