@@ -83,7 +83,7 @@ def parse_args(script, extra=(), argv=None, env=os.environ):
     parser = Parser(prog=script, allow_abbrev=False, description=sys.modules["__main__"].__doc__)
     for flag in flags:
         value = {"metavar": "VALUE", "nargs": "?", "const": MISSING}
-        action = {"action": "store_true"} if flag.type is bool else value
+        action: dict[str, Any] = {"action": "store_true"} if flag.type is bool else value
         parser.add_argument(f"--{flag.name}", default=None, help=describe(flag), **action)
     given, unknown = parser.parse_known_args(argv)
 

@@ -10,7 +10,11 @@ import math
 from pathlib import Path
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertTokenizerFast,  # pyright: ignore[reportAttributeAccessIssue]
+)
 
 VOCABULARY = Path(__file__).with_name("tiny_vocab.txt")
 SEED = 744
@@ -44,7 +48,7 @@ def tiny_model(num_labels):
         num_hidden_layers=len(LAYERS),
         num_attention_heads=2,
         intermediate_size=HIDDEN,
-        num_labels=num_labels,
+        num_labels=num_labels,  # pyright: ignore[reportCallIssue]
     )
     with torch.random.fork_rng(devices=[]):
         model = BertForSequenceClassification(config)
@@ -58,8 +62,10 @@ def tiny_model(num_labels):
     segments = embeddings.token_type_embeddings.weight
     segments[:, SEGMENT:] = 0
     segments[1] = -segments[0]
-    for layer, (gain, pull) in zip(model.bert.encoder.layer, LAYERS, strict=True):
-        query, key = layer.attention.self.query.weight, layer.attention.self.key.weight
+    weights = dict(model.named_parameters())
+    for number, (gain, pull) in enumerate(LAYERS):
+        attention = f"bert.encoder.layer.{number}.attention.self"
+        query, key = weights[f"{attention}.query.weight"], weights[f"{attention}.key.weight"]
         key *= gain
         query.copy_(key)
         query[:, :SEGMENT] *= -pull

@@ -37,7 +37,7 @@ class Heartbeat:
 
     def __init__(self, store, rank, size, timeout):
         self.store, self.rank, self.size, self.timeout = store.clone(), rank, size, timeout
-        self.main = threading.main_thread().ident
+        self.main = threading.main_thread().ident or 0
         self.ending = threading.Lock()
         self.left = threading.Event()
         self.thread = threading.Thread(target=self.beat, daemon=True)

@@ -38,4 +38,5 @@ def flags_of(launcher, env):
 
 def first_host(nodelist):
     """The first host of a Slurm list: `node[07-10,12],big1` -> `node07`."""
-    return re.sub(r"\[([^],-]+)[^]]*\]", r"\1", re.match(r"[^[,]*(\[[^]]*\])?[^,]*", nodelist)[0])
+    first, *_ = re.split(r",(?![^[]*\])", nodelist)  # at commas outside of brackets
+    return re.sub(r"\[([^],-]+)[^]]*\]", r"\1", first)

@@ -6,6 +6,7 @@ import socket
 import time
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from common.errors import UserError
 from common.workers.heartbeat import Heartbeat, PeerLostError, is_loss_of_peer, stack_of
@@ -86,7 +87,7 @@ def join(args):
                 raise
         backend, device = choose_device(args, rank, members)
         share_cores(rank, members)
-        options = {"device_id": device} if backend == "nccl" else {}
+        options: dict[str, Any] = {"device_id": device} if backend == "nccl" else {}
         # SOLUTION(task1): initialize the process group over a PrefixStore of `store` named 'group'
         dist.init_process_group(
             backend,
@@ -165,5 +166,7 @@ def share_cores(rank, members):
     """Divide this machine's cores among its workers: more threads than cores are far slower."""
     if "OMP_NUM_THREADS" not in os.environ:
         workers = sum(member["host"] == members[rank]["host"] for member in members)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        cores = os.cpu_count() or 1
+        if hasattr(os, "sched_getaffinity"):  # not on macOS
+            cores = len(os.sched_getaffinity(0))
         torch.set_num_threads(max(1, cores // workers))

@@ -1,4 +1,4 @@
-"""Wrong submissions whose mistake is in the synchronisation, or in what is synchronised."""
+"""Wrong submissions whose mistake is in the synchronization, or in what is synchronized."""
 
 from . import mistakes
 from .lines import (
@@ -87,7 +87,7 @@ GRADIENTS = (
         "every rank clips its own gradients, then all_reduce",
     ),
     Variant(
-        "no_synchronisation_2a",
+        "no_synchronization_2a",
         "task2a",
         (without("task2a", AVERAGE),),
         ("gradients",),
@@ -95,7 +95,7 @@ GRADIENTS = (
         "average_gradients is written, but never called",
     ),
     wrong(
-        "no_synchronisation_2b",
+        "no_synchronization_2b",
         "task2b",
         mistakes.nothing,
         "no_sync",
@@ -110,7 +110,7 @@ GRADIENTS = (
         "the forward pass goes past DistributedDataParallel, whose hooks then do nothing",
     ),
     Variant(
-        "no_synchronisation_4",
+        "no_synchronization_4",
         "task4",
         (without("task4", AVERAGE),),
         ("gradients",),
