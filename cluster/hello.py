@@ -17,8 +17,8 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
-from common import cli
 from common.errors import UserError
+from common.flags import Flag
 from common.run import run
 from common.workers.network import interface, route_to
 from common.workers.world import World
@@ -28,12 +28,12 @@ import torch
 import torch.distributed as dist
 
 DEFAULTS = [  # where they differ from training's
-    cli.Flag("data_dir", str, ".", "ignored here"),
-    cli.Flag("output_dir", str, ".", "ignored here"),
-    cli.Flag("model_name_or_path", str, "tiny", "ignored here"),
-    cli.Flag("task_name", str, "RTE", "ignored here"),
-    cli.Flag("do_eval", bool, True, "ignored here"),
-    cli.Flag("timeout", float, 60.0, "seconds to wait for other workers, in any collective", 1),
+    Flag("data_dir", str, ".", "ignored here"),
+    Flag("output_dir", str, ".", "ignored here"),
+    Flag("model_name_or_path", str, "tiny", "ignored here"),
+    Flag("task_name", str, "RTE", "ignored here"),
+    Flag("do_eval", bool, True, "ignored here"),
+    Flag("timeout", float, 60.0, "seconds to wait for other workers, in any collective", 1),
 ]
 SIZES = (1, 1000, 1_000_003)  # numbers in the collectives that are checked
 MESSAGE_BYTES = 8_000_000

@@ -32,6 +32,7 @@ def run(main, script, flags=()):
         print(reason, file=sys.stderr)
     except Exception as error:
         from common.workers import heartbeat
+        from common.workers.stacks import stack_of
 
         todo = unfinished(error)
         reason = todo or traceback.format_exception_only(error)[-1].strip()
@@ -41,7 +42,7 @@ def run(main, script, flags=()):
         elif not heartbeat.is_loss_of_peer(error):
             traceback.print_exc()
         elif world:
-            world.heartbeat.give_up(heartbeat.stack_of(error))
+            world.heartbeat.give_up(stack_of(error))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignore further Ctrl-C while telling the others
     if world:
         world.heartbeat.leave("failed", reason)

@@ -2,7 +2,7 @@
 
 import task2a.run_glue
 import task2b.run_glue
-from common.cli import Flag
+from common.flags import Flag
 from common.load import load
 from common.models.evaluate import evaluate
 from common.models.optimizer import make_optimizer

@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 from common import cli
-from common.cli import Flag
 from common.errors import UserError
+from common.flags import Flag
 from common.workers import launchers
 from tests.workers import DEADLINE, ROOT, Crew
 

@@ -44,11 +44,14 @@ class Traffic:
     """
 
     def __init__(self, args, world):
-        self.args, self.world = args, world
+        self.args = args
+        self.world = world
         self.shared = world.nic not in {member["nic"] for member in world.members} or (
             len({member["address"] for member in world.members}) == 1
         )
-        self.step, self.collectives, self.iterations = 1, [], []
+        self.step = 1
+        self.collectives = []
+        self.iterations = []
         self.folder = Path(args.output_dir)
         self.stop = threading.Event()
         path = self.folder / f"net.rank{world.rank}.csv"

@@ -9,23 +9,17 @@ import contextlib
 import json
 import os
 import sys
-import sysconfig
 import threading
 import time
 import traceback
 
-import torch
+from common.workers.stacks import whereabouts
+
 import torch.distributed as dist
 
 BEAT_SECONDS = 1.0  # between two heartbeats
 PATIENCE_SECONDS = 4.0  # that survivors give each other to report why they leave
 NOTICED_SECONDS = 3.0  # within which all others have noticed that one has left
-PASSES = {  # functions in which DistributedDataParallel waits for collectives
-    "_engine_run_backward": "the backward pass",
-    "_pre_forward": "the forward pass",
-}
-PACKAGES = os.path.dirname(os.path.dirname(torch.__file__))
-LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), PACKAGES, "<")
 
 
 class PeerLostError(RuntimeError):
@@ -36,7 +30,10 @@ class Heartbeat:
     """One worker's heartbeat, and its view of the others'."""
 
     def __init__(self, store, rank, size, timeout):
-        self.store, self.rank, self.size, self.timeout = store.clone(), rank, size, timeout
+        self.store = store.clone()
+        self.rank = rank
+        self.size = size
+        self.timeout = timeout
         self.main = threading.main_thread().ident or 0
         self.ending = threading.Lock()
         self.left = threading.Event()
@@ -216,30 +213,6 @@ def ending_after(seconds, text):
 def settled(reasons, size):
     """Whether the cause is known: a rank reported that it failed, or all have reported."""
     return len(reasons) >= size or any(left["kind"] == "failed" for left in reasons.values())
-
-
-def stack_of(error):
-    """The stack that `error` came through, innermost frame first, as walk_stack gives one."""
-    return reversed(list(traceback.walk_tb(error.__traceback__)))
-
-
-def whereabouts(stack):
-    """(place in the script, what it waits for) of a stack, innermost frame first.
-
-    The place is "file:line in function" of the innermost frame outside libraries; what it waits
-    for is a collective, or the backward pass (where DistributedDataParallel's are), or "".
-    """
-    waiting = ""
-    for frame, line in stack:
-        code, module = frame.f_code, frame.f_globals.get("__name__", "")
-        if code.co_name in PASSES:
-            waiting = PASSES[code.co_name]
-        elif module == "torch.distributed.distributed_c10d":
-            waiting = code.co_name
-        elif not code.co_filename.startswith(LIBRARIES):
-            folder, file = os.path.split(code.co_filename)
-            return f"{os.path.basename(folder)}/{file}:{line} in {code.co_name}", waiting
-    return "its start", waiting
 
 
 def is_loss_of_peer(error):

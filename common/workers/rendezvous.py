@@ -151,7 +151,8 @@ class Notice:
     """Reports on standard error what is being waited for: after 5 s, then every 15 s."""
 
     def __init__(self, text=""):
-        self.text, self.due = text, time.monotonic() + 5
+        self.text = text
+        self.due = time.monotonic() + 5
 
     def show(self, text=""):
         if time.monotonic() > self.due:

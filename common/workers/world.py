@@ -9,9 +9,10 @@ from datetime import timedelta
 from typing import Any
 
 from common.errors import UserError
-from common.workers.heartbeat import Heartbeat, PeerLostError, is_loss_of_peer, stack_of
+from common.workers.heartbeat import Heartbeat, PeerLostError, is_loss_of_peer
 from common.workers.network import check_reachability, interface, loopback, probe_listener
 from common.workers.rendezvous import exchange, first_line, open_store
+from common.workers.stacks import stack_of
 
 import tokenizers
 import torch

@@ -132,7 +132,10 @@ class Reader:
             waited=seconds - self.backward_ended,
         )
         self.rank.steps.append(one)
-        self.done, self.values, self.collectives, self.forwards = [], [], [], []
+        self.done = []
+        self.values = []
+        self.collectives = []
+        self.forwards = []
         self.weights_changed_early = False
 
     def collective(self, **facts):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common import cli, tasks
+from common import cli, flags, tasks
 
 import pytest
 
@@ -44,7 +44,7 @@ def run(command, seconds=120, **options):
 
 
 def test_the_table_of_flags_is_the_one_that_the_code_has():
-    assert cli.flag_table() in TEXT["docs/running.md"]
+    assert flags.flag_table() in TEXT["docs/running.md"]
 
 
 def test_the_table_of_tasks_is_the_one_that_the_code_has():

@@ -62,7 +62,7 @@ IMPORTED = {
     | {"torch", "torch.distributed"},
     "task2b": {"common.gradients.flat_gradients", "torch.distributed"},
     "task3": {"torch.nn.parallel.DistributedDataParallel"},
-    "task4": {"task2a.run_glue", "task2b.run_glue", "common.cli.Flag"}
+    "task4": {"task2a.run_glue", "task2b.run_glue", "common.flags.Flag"}
     | {"common.record.traffic.Traffic", "torch", "torch.distributed"}
     | {"torch.nn.parallel.DistributedDataParallel"},
 }

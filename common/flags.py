@@ -1,0 +1,78 @@
+"""The assignment's flags, in one table.
+
+python -m common.flags     # prints the table of docs/running.md
+"""
+
+from typing import Any, NamedTuple
+
+from common.tables import markdown_table
+
+
+class Flag(NamedTuple):
+    """One flag: its default (None: must be given), its values, and what it means."""
+
+    name: str
+    type: Any  # int, float, str, bool (a switch), or a tuple of the words allowed
+    default: Any
+    help: str
+    at_least: float | None = None
+
+
+FLAGS = [
+    Flag("data_dir", str, None, "folder of the task's files (train.tsv, dev.tsv)"),
+    Flag("model_type", str, "bert", "checked against the checkpoint that was loaded"),
+    Flag("model_name_or_path", str, None, "hub name, folder, or `tiny` (built in, no network)"),
+    Flag("task_name", str, None, "one of GLUE's nine tasks, such as RTE"),
+    Flag("output_dir", str, None, "folder that the run writes to"),
+    Flag("do_train", bool, False, "train"),
+    Flag("do_eval", bool, False, "evaluate on the dev set (after every epoch when training)"),
+    Flag("max_seq_length", int, 128, "longest input in tokens; longer ones are truncated", 4),
+    Flag("per_gpu_train_batch_size", int, 8, "examples of ONE worker per batch", 1),
+    Flag("per_gpu_eval_batch_size", int, 8, "the same for evaluation", 1),
+    Flag("gradient_accumulation_steps", int, 1, "batches added up before each update", 1),
+    Flag("learning_rate", float, 5e-5, "AdamW's first learning rate", 0),
+    Flag("weight_decay", float, 0.0, "weight decay, not applied to biases and LayerNorm", 0),
+    Flag("adam_epsilon", float, 1e-8, "AdamW's epsilon", 0),
+    Flag("max_grad_norm", float, 1.0, "gradients are clipped to this norm", 0),
+    Flag("num_train_epochs", float, 3.0, "passes over the training set", 0.01),
+    Flag("max_steps", int, -1, "exactly this many updates instead (-1: by epochs)", -1),
+    Flag("warmup_steps", int, 0, "updates of linear warm-up before the linear decay", 0),
+    Flag("config_name", str, "", "configuration, if different from the model's"),
+    Flag("tokenizer_name", str, "", "tokenizer, if different from the model's"),
+    Flag("cache_dir", str, "", "folder for checkpoints from the hub"),
+    Flag("do_lower_case", bool, False, "lower-case the input, whatever the tokenizer's default"),
+    Flag("overwrite_output_dir", bool, False, "replace an earlier run in --output_dir"),
+    Flag("overwrite_cache", bool, False, "tokenize again, even if there are cached features"),
+    Flag("seed", int, 42, "seed for new weights, data order and dropout", 0),
+    Flag("no_cuda", bool, False, "use the CPU even if there are GPUs"),
+    Flag("fp16", bool, False, "16-bit mixed precision (bfloat16: needs no loss scaling)"),
+    Flag("dropout", float, -1.0, "override the checkpoint's dropout (-1: keep it)", -1),
+    Flag("backend", ("auto", "gloo", "nccl"), "auto", "auto: nccl if every worker has its own GPU"),
+    Flag("trace", int, 0, "steps after the first to trace with torch.profiler (0: none)", 0),
+    Flag("timeout", float, 300.0, "seconds to wait for other workers, in any collective", 1),
+    Flag("master_ip", str, "", "rank 0's address, as every worker reaches it"),
+    Flag("master_port", int, -1, "a free port there, the same for every worker", 1024),
+    Flag("world_size", int, 1, "number of workers", 1),
+    Flag("local_rank", int, -1, "this worker's GLOBAL rank, 0 to world_size - 1", -1),
+]
+
+
+def describe(flag):
+    """A flag's help, with its default."""
+    if flag.default is None:
+        return f"{flag.help} (required)"
+    return flag.help if flag.default in (False, "") else f"{flag.help} (default: {flag.default})"
+
+
+def flag_table():
+    """The table of flags in docs/running.md."""
+    rows = []
+    for flag in FLAGS:
+        default = "off" if flag.type is bool else flag.default
+        default = "required" if default is None else default
+        rows.append((f"`--{flag.name}`", default, flag.help))
+    return markdown_table(("flag", "default", "meaning"), rows)
+
+
+if __name__ == "__main__":
+    print(flag_table())

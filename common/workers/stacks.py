@@ -1,0 +1,38 @@
+"""Where a worker is in its script, read off a stack."""
+
+import os
+import sysconfig
+import traceback
+
+import torch
+
+PASSES = {  # functions in which DistributedDataParallel waits for collectives
+    "_engine_run_backward": "the backward pass",
+    "_pre_forward": "the forward pass",
+}
+PACKAGES = os.path.dirname(os.path.dirname(torch.__file__))
+LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), PACKAGES, "<")
+
+
+def stack_of(error):
+    """The stack that `error` came through, innermost frame first, as walk_stack gives one."""
+    return reversed(list(traceback.walk_tb(error.__traceback__)))
+
+
+def whereabouts(stack):
+    """(place in the script, what it waits for) of a stack, innermost frame first.
+
+    The place is "file:line in function" of the innermost frame outside libraries; what it waits
+    for is a collective, or the backward pass (where DistributedDataParallel's are), or "".
+    """
+    waiting = ""
+    for frame, line in stack:
+        code, module = frame.f_code, frame.f_globals.get("__name__", "")
+        if code.co_name in PASSES:
+            waiting = PASSES[code.co_name]
+        elif module == "torch.distributed.distributed_c10d":
+            waiting = code.co_name
+        elif not code.co_filename.startswith(LIBRARIES):
+            folder, file = os.path.split(code.co_filename)
+            return f"{os.path.basename(folder)}/{file}:{line} in {code.co_name}", waiting
+    return "its start", waiting
