@@ -151,9 +151,12 @@ def test_a_damaged_archive_is_refused(folder, suffix):
     packed = make(folder / f"a{suffix}", files)
     whole = packed.read_bytes()
     for damaged in (
-        b"", b"no archive", whole[: len(whole) // 2], whole[:100],
+        b"",
+        b"no archive",
+        whole[: len(whole) // 2],
+        whole[:100],
         whole[:30_000] + b"X" * 3000 + whole[33_000:],
-    ):  # fmt: skip
+    ):
         packed.write_bytes(damaged)
         if suffix == ".tar" and len(damaged) == len(whole):  # in content a tar has no check
             damaged = whole[: whole.index(b"task1/9.py")] + b"X" * 512 + whole[-30_000:]

@@ -156,8 +156,12 @@ def test_the_imports_that_it_uses_are_carried(folder):
 
 def test_several_lines_keep_their_shape_at_another_depth(folder):
     write(folder, "task3")
-    edit(folder, "task3/run_glue.py", "    model = Parallel(model)\n",
-         "    model = Parallel(\n        model,\n    )\n")  # fmt: skip
+    edit(
+        folder,
+        "task3/run_glue.py",
+        "    model = Parallel(model)\n",
+        "    model = Parallel(\n        model,\n    )\n",
+    )
     carry.main([str(folder)])
     assert ("        model = Parallel(\n            model,\n        )\n    average_gradients") in (
         folder / "task4/run_glue.py"
@@ -167,13 +171,18 @@ def test_several_lines_keep_their_shape_at_another_depth(folder):
 @pytest.mark.parametrize(
     ("path", "old", "new", "words"),
     [
-        ("task1", "loss = model(**batch).loss * weight", "loss = weight * model(**batch).loss",
-         "`loss = model(**batch).loss * weight` is not in task1/run_glue.py, which has `loss = w"),
+        (
+            "task1",
+            "loss = model(**batch).loss * weight",
+            "loss = weight * model(**batch).loss",
+            "`loss = model(**batch).loss * weight` is not in task1/run_glue.py, "
+            "which has `loss = w",
+        ),
         ("task1", "def main(", "def main(:\n", "task1/run_glue.py:6: not valid Python"),
         ("task2a", "def main(", "def main(:\n", "task2a/run_glue.py:6: not valid Python"),
         ("task1", "            optimizer.step()\n", "", "nothing stands there for: update the w"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_carried_is_left_and_explained(folder, path, old, new, words, capsys):
     write(folder, "task1", "task3")
     edit(folder, f"{path}/run_glue.py", old, new)

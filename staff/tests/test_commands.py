@@ -30,8 +30,12 @@ ROOT = Path(__file__).parents[2]
 def test_an_old_spelling_says_where_the_command_went(old, new):
     done = subprocess.run(
         [sys.executable, *old.split(), "--jobs", "2"],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 2
     assert f"{old.split()[-1].removeprefix('-m ')} has moved: use `{new}`" in done.stderr
     module = new.split()[2]

@@ -27,9 +27,19 @@ def work(tmp_path):
         (folder / task).mkdir(parents=True)
         (folder / task / "run_glue.py").write_text(SCRIPT)
     (folder / "ann1_Ann_Lee.pdf").write_bytes(b"%PDF")
-    for junk in (".venv/bin/python", ".git/config", "runs/demo/run.json", "task1/__pycache__/x.pyc",
-                 "data/cached_train", "model/model.safetensors", "old.pt", "x/pytorch_model.bin",
-                 "glue_data/RTE/train.tsv", ".DS_Store", "old.zip"):  # fmt: skip
+    for junk in (
+        ".venv/bin/python",
+        ".git/config",
+        "runs/demo/run.json",
+        "task1/__pycache__/x.pyc",
+        "data/cached_train",
+        "model/model.safetensors",
+        "old.pt",
+        "x/pytorch_model.bin",
+        "glue_data/RTE/train.tsv",
+        ".DS_Store",
+        "old.zip",
+    ):
         (folder / junk).parent.mkdir(parents=True, exist_ok=True)
         (folder / junk).write_bytes(b"junk")
     (folder / "film.mov").write_bytes(bytes(LARGEST + 1))
@@ -59,8 +69,13 @@ def command(kit, *arguments, cwd):
     env = {**os.environ, "PYTHONPATH": str(kit), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", ALONE, "pack", *map(str, arguments)],
-        env=env, cwd=cwd, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        env=env,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, done.stdout + done.stderr
 
@@ -72,16 +87,26 @@ def test_a_student_packs_without_the_checks(work, handout, tmp_path):
         names = bundle.namelist()
     inner = [f"task{task}/run_glue.py" for task in ("1", "2a", "2b", "3", "4")]
     assert names == [f"ann1_Ann_Lee/{name}" for name in ["ann1_Ann_Lee.pdf", *inner]]
-    for words in ("graders have the checks", "ready to hand in", "25  task1/run",
-                  "left out: film.mov (5.0 MB: over 5 MB)", "left out: passwd (a link)",
-                  "left out: .venv (an environment)",
-                  "left out: 2 more", "bytes in 6 files"):  # fmt: skip
+    for words in (
+        "graders have the checks",
+        "ready to hand in",
+        "25  task1/run",
+        "left out: film.mov (5.0 MB: over 5 MB)",
+        "left out: passwd (a link)",
+        "left out: .venv (an environment)",
+        "left out: 2 more",
+        "bytes in 6 files",
+    ):
         assert words in said
     assert "missing" not in said
     usage = subprocess.run(
-        [sys.executable, "-c", ALONE, "--help"], capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(handout)}, cwd=tmp_path, check=True,
-    ).stdout  # fmt: skip
+        [sys.executable, "-c", ALONE, "--help"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(handout)},
+        cwd=tmp_path,
+        check=True,
+    ).stdout
     assert "pack" in usage
     assert "gradescope" not in usage
 
@@ -94,9 +119,15 @@ def test_what_is_left_to_do_is_listed(work, handout, tmp_path):
     (work / "ann1_Ann_Lee.pdf").unlink()
     code, said = command(handout, work, "--out", "a.zip", cwd=tmp_path)
     assert code == 1
-    for words in ("missing: task3/run_glue.py", "missing: the report, a PDF", "3 problems",
-                  "task2a/run_glue.py:2: TODO(task2a): average them", "not ready",
-                  "task2b/run_glue.py:1: this is not valid Python", "task1/more.py"):  # fmt: skip
+    for words in (
+        "missing: task3/run_glue.py",
+        "missing: the report, a PDF",
+        "3 problems",
+        "task2a/run_glue.py:2: TODO(task2a): average them",
+        "not ready",
+        "task2b/run_glue.py:1: this is not valid Python",
+        "task1/more.py",
+    ):
         assert words in said
     assert (tmp_path / "a.zip").exists()
 

