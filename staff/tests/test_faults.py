@@ -133,7 +133,7 @@ def test_a_worker_killed_while_joining_is_named(crew):
         assert worker.end() == 2
         text = "\n".join(worker.errors)
         assert re.search(r"^- rank [02] .* to rank 1 .*: Connection refused$", text, re.MULTILINE)
-        assert "look whether that rank still runs" in text
+        assert "check that that rank is still running" in text
 
 
 def test_a_rank_0_that_is_suspended_while_others_join_is_named(crew):
@@ -201,7 +201,7 @@ def test_a_worker_that_hangs_is_named_with_the_line_it_hangs_in(crews):
                 line,
             )
         (line,) = last_words([hanging]).values()
-        assert re.search(f"stops at {there}: the other ranks waited here for this one", line)
+        assert re.search(f"stops at {there}: the other ranks waited for this one", line)
 
 
 def fail(args, world):
@@ -246,7 +246,7 @@ def test_workers_in_different_collectives_say_who_waits_where(crew):
     here = r"\(tests/test_faults.py:\d+ in go_apart\)"
     everywhere = rf"rank 0 in all_reduce {here}, rank 1 in gather {here}, rank 2 in all_reduce"
     for line in words.values():
-        assert re.search("different places: " + everywhere, line)
+        assert re.search("different collectives: " + everywhere, line)
 
 
 def finish_early(args, world):
