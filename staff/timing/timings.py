@@ -111,7 +111,10 @@ def plain(value: Any) -> Any:
 
 def main(argv: list[str] | None = None) -> int:
     """Compare the runs; returns the exit code: 2 if there is none to compare."""
-    parser = argparse.ArgumentParser(description="Compare the times per iteration of many runs.")
+    parser = argparse.ArgumentParser(
+        prog="python -m staff timings",
+        description="Compare the times per iteration of many runs.",
+    )
     parser.add_argument("runs", nargs="+", metavar="RUN_DIR_OR_ZIP", help="or a folder of them")
     parser.add_argument("--output_dir", type=Path, default=Path("timings"), help="default: timings")
     args = parser.parse_args(argv)
