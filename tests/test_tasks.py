@@ -153,7 +153,6 @@ def test_the_ranks_together_read_what_one_worker_reads(run, script, workers):
 
 @pytest.mark.parametrize("script", ["task1", *DISTRIBUTED])
 def test_a_line_is_left_for_every_step_of_every_rank(run, script):
-    syncs = script in ("task2a", "task2b", "task4")
     for rank in run(script, 1 if script == "task1" else 2).steps:
         assert [line["step"] for line in rank] == list(range(1, STEPS + 1))
         assert [line["epoch"] for line in rank] == [1] * (STEPS // 2) + [2] * (STEPS // 2)
@@ -161,7 +160,7 @@ def test_a_line_is_left_for_every_step_of_every_rank(run, script):
             assert list(line) == ["step", "epoch", "loss", "examples", "tokens", "seconds"]
             total, *laps = (line["seconds"][name] for name in ["total", *PHASES])
             assert sum(laps) == pytest.approx(total)
-            assert (line["seconds"]["sync"] > 0) == syncs
+            assert (line["seconds"]["sync"] > 0) == (script != "task1")  # DDP's exposed wait, too
             assert line["examples"] * 4 < line["tokens"] <= line["examples"] * 64
 
 
