@@ -145,7 +145,7 @@ def test_a_second_load_reads_what_the_first_cached(folder):
     assert builds(folder) == 2
     assert only(folder, "cached_train_*_16_rte_*.safetensors")
     assert only(folder, "cached_dev_*_5_rte_*.safetensors")
-    assert not list(folder.glob("*.tmp"))
+    assert not list(folder.glob("*.part"))
 
 
 def with_side(folder):
@@ -251,7 +251,7 @@ def test_a_full_disk_costs_the_cache_and_nothing_else(folder, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fail)
     assert len(load_rte(folder)) == 2
-    assert not list(folder.glob("*.tmp")) + list(folder.glob("*.safetensors"))
+    assert not list(folder.glob("*.part")) + list(folder.glob("*.safetensors"))
 
 
 def test_of_workers_that_overwrite_together_the_later_take_the_first_one_s(folder, monkeypatch):
@@ -349,7 +349,7 @@ def test_a_writer_killed_halfway_writes_nothing_that_is_trusted(folder, spawn):
     pipe, childs_end = PROCESSES.Pipe()
     writer = spawn(hang_while_writing, folder, childs_end)
     assert pipe.poll(DEADLINE)
-    unfinished = only(folder, "*.tmp")
+    unfinished = only(folder, "*.part")
     assert unfinished.stat().st_size == 100
     with pytest.raises(filelock.Timeout):
         filelock.FileLock(only(folder, "*.lock"), timeout=0).acquire()

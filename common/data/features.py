@@ -4,11 +4,11 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import re
 from pathlib import Path
 
 from common.data import glue
+from common.files import write_whole
 
 import filelock
 import safetensors.torch
@@ -158,16 +158,8 @@ def load(cache, key):
 def store(cache, key, features):
     """Write a cache file whole or not at all; the lock on it must be held."""
     tensors = features.tensors | {"seal": torch.tensor(seal(key, features))}
-    unfinished = cache.with_name(f"{cache.name}.tmp")  # one name: the next writer replaces it
-    try:
-        with open(unfinished, "wb") as file:
-            file.write(safetensors.torch.save(tensors))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, cache)
-    except OSError:  # a full disk, say: the features are in memory anyway
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
+    with contextlib.suppress(OSError):  # a full disk, say: the features are in memory anyway
+        write_whole(cache, safetensors.torch.save(tensors))
 
 
 def identity(path):
