@@ -26,8 +26,9 @@ class Clock:
         self.last = 0.0  # when the last phase ended
         self.last_gradient = None  # when the newest gradient was ready; None before the first
         self.event = torch.cuda.Event(enable_timing=True) if self.cuda else None
-        model.register_forward_pre_hook(self.before_forward)
-        model.register_forward_hook(self.after_forward)
+        inner = getattr(model, "module", model)  # whether DistributedDataParallel is called or not
+        inner.register_forward_pre_hook(self.before_forward)
+        inner.register_forward_hook(self.after_forward)
         for p in model.parameters():
             if p.requires_grad:
                 p.register_post_accumulate_grad_hook(self.after_gradient)

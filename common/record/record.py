@@ -107,7 +107,7 @@ class Record:
         losses = [output.loss for output in self.clock.outputs if output.loss is not None]
         weights = [weight for _, weight in batches]
         if len(losses) != len(weights):  # the loop divides its batches otherwise
-            weights = [1 / len(losses)] * len(losses)
+            weights = [1 / max(1, len(losses))] * len(losses)
         return sum((loss * weight).item() for loss, weight in zip(losses, weights, strict=True))
 
     def end_epoch(self, epoch, scores):

@@ -114,3 +114,14 @@ def test_only_training_is_timed(now):
     watch.lap("update")
     assert watch.seconds == by_phase(0, 1, 0, 0, 0)
     assert len(watch.outputs) == 1
+
+
+def test_a_wrapped_model_is_timed_however_it_is_called(now):
+    wrapper = torch.nn.Module()
+    wrapper.module = Model(now)
+    world = SimpleNamespace(size=4, device=torch.device("cpu"))
+    watch = Clock(world, wrapper, torch.optim.SGD(wrapper.parameters()))
+    watch.start()
+    wrapper.module()
+    assert watch.seconds == by_phase(0, 1, 0, 0, 0)
+    assert len(watch.outputs) == 1
