@@ -1,6 +1,7 @@
 """Where the time of an iteration goes, taken by hooks on the model and the optimizer."""
 
 import time
+from typing import Any
 
 import torch
 
@@ -26,7 +27,7 @@ class Clock:
         self.last = 0.0  # when the last phase ended
         self.last_gradient = None  # when the newest gradient was ready; None before the first
         self.event = torch.cuda.Event(enable_timing=True) if self.cuda else None
-        inner = getattr(model, "module", model)  # whether DistributedDataParallel is called or not
+        inner: Any = getattr(model, "module", model)  # even if a wrapper is not called
         inner.register_forward_pre_hook(self.before_forward)
         inner.register_forward_hook(self.after_forward)
         for p in model.parameters():
