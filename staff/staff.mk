@@ -1,12 +1,12 @@
 # What instructors run besides the Makefile's targets, which includes this file where it is there.
 .PHONY: gallery bench
 help::
-	@echo "make gallery  the grading kit's own test: wrong and right submissions (a quarter of an hour)"
+	@echo "make gallery  the grading kit's own test: wrong and right submissions (about 20 minutes)"
 	@echo "make bench  the measurements of docs/measurements.md, on real data: GLUE_DIR=folder-of-RTE"
 
 gallery bench: export PYTHONUNBUFFERED = 1
 gallery: setup
-	@echo "gallery: grading wrong and right submissions (a quarter of an hour)"
+	@echo "gallery: grading wrong and right submissions (about 20 minutes)"
 	@$(PY) -m staff.gallery --jobs 2
 
 bench: setup
