@@ -24,7 +24,9 @@ def average_gradients(model, world):
         copies = [torch.empty_like(part) for _ in range(world.size)] if world.rank == 0 else None
         dist.gather(part, copies, dst=0)
         if world.rank == 0:
-            copies = [sum(copies) / world.size] * world.size
+            for other in copies[1:]:
+                copies[0] += other
+            copies = [copies[0] / world.size] * world.size
         dist.scatter(part, copies, src=0)
 
 
