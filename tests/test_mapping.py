@@ -1,0 +1,74 @@
+"""The mapping of tasks to commands: what it may hold, and how its placeholders are filled in."""
+
+from common.errors import UserError
+from common.tasks import TASKS
+from grading.commands import LARGEST, command_of, read_mapping
+
+import pytest
+
+VALUES = {"model": "/inputs/model", "rank": 2, "batch": 4}
+
+
+def written(folder, text):
+    """A submission with this grading.yaml."""
+    (folder / "grading.yaml").write_text(text)
+    (folder / "train.py").touch()
+    return folder
+
+
+def command(folder, arguments):
+    """The command of a task with these arguments."""
+    own = {"script": "train.py", "arguments": arguments}
+    return command_of(own, TASKS["task2b"], VALUES, folder)
+
+
+def test_known_names_in_braces_are_replaced_and_nothing_else_is(tmp_path):
+    written(tmp_path, "")
+    words = command(tmp_path, "--m={model} -r {rank}/{batch} --json '{\"a\": 1}' {} %s $HOME")
+    assert words[1:] == [
+        *("--m=/inputs/model", "-r", "2/4", "--json", '{"a": 1}', "{}", "%s", "$HOME")
+    ]
+
+
+@pytest.mark.parametrize(
+    "inside", ["model.exists.__globals__[os].environ", "model!r", "rank:>9999999999", "other"]
+)
+def test_a_placeholder_is_never_evaluated_or_formatted(inside, tmp_path):
+    written(tmp_path, "")
+    with pytest.raises(UserError, match=r"there is no placeholder .*; there are \{model\}, \{rank"):
+        command(tmp_path, f"--x {{{inside}}}")
+
+
+@pytest.mark.parametrize("script", ["../secret.py", "/etc/passwd", "x" * 3000, "a\0b", "none.py"])
+def test_a_script_must_be_a_file_of_the_submission(script, tmp_path):
+    written(tmp_path, "")
+    with pytest.raises(UserError, match="no such file"):
+        command_of({"script": script}, TASKS["task1"], VALUES, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a: &a {script: x}\nb: *a\n", "aliases"),
+        ("[" * 20000, "levels of nesting"),
+        ("{a: " * 9000, "levels of nesting"),
+        ("- a\n", "not a valid mapping"),
+        ("task1: text\n", "each task needs"),
+        ("task1: {script: [a, b]}\n", "each task needs"),
+        (f"task1: {{arguments: {'x' * 5000}}}\n", "more than 4,096 characters"),
+        ("# \n" * LARGEST, "larger than"),
+        ("task1: {script: 'unclosed}\n", "not a valid mapping"),
+    ],
+)
+def test_a_file_that_could_do_harm_is_refused(text, why, tmp_path):
+    with pytest.raises(UserError, match=why):
+        read_mapping(written(tmp_path, text))
+
+
+def test_every_scalar_is_text_whatever_its_tag(tmp_path):
+    text = "task1: {script: 1e5, arguments: !!python/object/apply:os.getcwd [] }\n"
+    with pytest.raises(UserError, match="each task needs"):
+        read_mapping(written(tmp_path, text))
+    text = "task1: {script: 1e5, arguments: !!python/name:os.getcwd abc }\n"
+    found = read_mapping(written(tmp_path, text))
+    assert found == {"task1": {"script": "1e5", "arguments": "abc"}}
