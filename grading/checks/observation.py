@@ -62,6 +62,7 @@ class Evaluation:
     after: int
     rows: list
     predictions: list
+    left: float = 0.0  # clock time at which the last pass ended
 
 
 @dataclass

@@ -88,8 +88,9 @@ class Reader:
         self.current, self.checksums = unpack(weights), checksums
         self.rank.steps[-1].after, self.rank.steps[-1].checksums = self.current, checksums
 
-    def forward(self, grad, entered, training, rows, loss, logits):
+    def forward(self, grad, span, training, rows, loss, logits):
         """The model was called."""
+        entered, left = span
         arrays = {name: unpack(packed) for name, packed in rows.items()}
         trimmed, masked = trim(arrays)
         predictions = None if logits is None else unpack(logits).argmax(axis=-1)
@@ -102,6 +103,7 @@ class Reader:
         steps, seen = len(self.rank.steps), self.rank.evaluations
         if not seen or seen[-1].after != steps:
             seen.append(Evaluation(steps, [], []))
+        seen[-1].left = left
         seen[-1].rows += trimmed
         seen[-1].predictions += [] if predictions is None else predictions.tolist()
 

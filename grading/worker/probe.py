@@ -94,7 +94,7 @@ class Probe:
         self.log(
             "forward",
             grad=torch.is_grad_enabled(),
-            entered=self.entered,
+            span=[self.entered, time.perf_counter()],
             training=module.training,
             rows=rows,
             loss=number(loss),

@@ -8,6 +8,8 @@ from common.errors import UserError
 from grading import rubric
 from grading.checks import CHECKS
 from grading.checks.numbers_in_text import in_order, sources
+from grading.checks.observation import Evaluation, Forward, Rank, Step
+from grading.checks.output import timing
 from grading.checks.replayed import comparable
 from grading.checks.rows import batch, data, shuffle
 from grading.checks.values import explain_rates
@@ -141,3 +143,36 @@ def test_a_log_line_behind_a_progress_bar_is_read_and_the_bar_is_not():
     text = sources(task, "adamw")[1]
     assert in_order([0.6931], text) == 1
     assert in_order([0.5121], text) == 0
+
+
+def timed_task(printed, waited):
+    """42 steps of 0.2 s, 3 s of pause; after step 21 rank 0 waits for the others to evaluate."""
+    began, steps = 0.0, []
+    for number in range(42):
+        entered = began + (waited if number == 21 else 0.0)
+        ended = entered + 0.2 + (3.0 if number == 0 else 0.0)
+        forward = Forward([], True, True, 0.7, None, entered)
+        steps.append(Step([forward], [0.7], None, 2e-5, "torch.optim.adamw", seconds=ended))
+        began = ended
+    evaluations = [Evaluation(21, [], [], left=steps[20].seconds)]
+    rank = Rank(steps=steps, evaluations=evaluations, out=f"mean {printed} s")
+    evidence = SimpleNamespace(
+        ranks=[rank], seen=SimpleNamespace(written=""), setting=SimpleNamespace(pause=3.0)
+    )
+    return SimpleNamespace(runs={"adamw": evidence})
+
+
+@pytest.mark.parametrize(
+    ("printed", "waited", "cause"),
+    [
+        (0.2, 0.0, ""),
+        (0.2, 2.0, ""),  # its clock starts when the batch is there
+        (0.249, 2.0, ""),  # its clock runs while rank 0 waits for the others
+        (0.249, 0.0, "first_iteration_timed"),
+        (0.271, 0.0, "first_iteration_timed"),
+        (0.32, 2.0, "first_iteration_timed"),
+        (1.7, 0.0, "not_timed"),
+    ],
+)
+def test_a_wait_after_an_evaluation_may_count_as_an_iterations_time(printed, waited, cause):
+    assert timing(timed_task(printed, waited)).cause.name == cause
