@@ -77,17 +77,16 @@ def parse(file: Path) -> dict[str, dict[str, str]]:
     return found
 
 
-def placeholders(setting: inputs.Setting, inputs_folder: Path, folder: Path) -> dict[str, object]:
+def placeholders(setting: inputs.Setting, model: Path, output: Path) -> dict[str, object]:
     """The values for a command's placeholders that all workers of a run share.
 
-    `inputs_folder` holds the model and the data, `folder` the submission's copy.
+    `model` and `output` are folders.
     """
     return {
-        "model": inputs_folder / "model",
+        "model": model,
         "model_type": "bert",
         "task_name": "RTE",
-        "data_dir": inputs_folder / setting.rows,
-        "output_dir": folder / "output",
+        "output_dir": f"{output}/",
         "max_seq_length": inputs.LENGTH,
         "eval_batch": inputs.EVAL_BATCH,
         "learning_rate": inputs.LEARNING_RATE,

@@ -23,14 +23,16 @@ class Limits:
 class Run:
     """One run of a submission: a command (script, then arguments) for every worker.
 
-    `folder` is the submission's own copy; its user will own it. `observed` receives the probes'
-    records, where the submission cannot reach them. `readable` are folders that it needs, `hidden`
-    folders that it must not see. `learning_rate` and `pause` (seconds) are for the probe.
+    `folder` is the submission's own copy; its user will own it, and the `writable` folders.
+    `observed` receives the probes' records, where the submission cannot reach them. `readable` are
+    folders that it needs, `hidden` folders that it must not see. `learning_rate` and `pause`
+    (seconds) are for the probe.
     """
 
     folder: Path
     commands: list[list[str]]
     observed: Path
+    writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
     limits: Limits = field(default_factory=Limits)

@@ -66,11 +66,17 @@ class Runner:
             folder, observed = Path(top) / "submission", Path(top) / "observed"
             Path(top).chmod(0o711)
             shutil.copytree(self.path, folder, ignore=IGNORED, symlinks=True)
+            output = Path(top) / "output"
+            output.mkdir()
+            data = [Path(top) / "data" / str(rank) / "RTE" for rank in range(graded.workers)]
+            for one in data:  # each worker's own, as on a machine of its own: scripts cache there
+                shutil.copytree(self.session.inputs / setting.rows, one)
             ended = run_workers(
                 Run(
                     folder,
-                    self.commands(graded, setting, folder),
+                    self.commands(graded, setting, folder, output, data),
                     observed,
+                    writable=(output, Path(top) / "data"),
                     readable=(self.session.inputs,),
                     hidden=neighbors(self.path),
                     limits=graded.limits,
@@ -79,7 +85,7 @@ class Runner:
                 )
             )
             ranks = [read_rank(observed, rank) for rank in range(graded.workers)]
-            seen = Observation(ranks, ended, folder, read_output(folder / "output"))
+            seen = Observation(ranks, ended, folder, read_output(output))
         self.isolation = f"{len(ranks)} workers; {ended.isolation}"
         why = why_no_reference(seen)
         if why:
@@ -89,18 +95,20 @@ class Runner:
         except ValueError as error:
             return Evidence(setting, seen, why=str(error))
 
-    def commands(self, graded: GradedTask, setting: inputs.Setting, folder: Path):
-        """The command of every worker."""
+    def commands(
+        self, graded: GradedTask, setting: inputs.Setting, folder: Path, output: Path, data: list
+    ):
+        """The command of every worker; `data` has the folder of each one's data."""
         own = self.mapping.get(graded.task.name, {})
-        shared = placeholders(setting, self.session.inputs, folder)
+        shared = placeholders(setting, self.session.inputs / "model", output)
         shared |= {
             "batch": graded.batch,
             "master_port": free_port(),
             "world_size": graded.workers,
         }
         return [
-            command_of(own, graded.task, shared | {"rank": rank}, folder)
-            for rank in range(graded.workers)
+            command_of(own, graded.task, shared | {"rank": rank, "data_dir": path}, folder)
+            for rank, path in enumerate(data)
         ]
 
     def reference(self, setting: inputs.Setting, seen: Observation) -> dict:

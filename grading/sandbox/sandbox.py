@@ -55,7 +55,9 @@ def job(run: Run, pipe: Connection) -> None:
         run.observed.mkdir(parents=True, exist_ok=True, mode=0o700)
         files = [open_files(run.observed, rank) for rank in range(len(run.commands))]
         hidden = (run.observed, *run.hidden)
-        run.user, isolation = isolate(run.folder, run.readable, hidden, EMPTY_BYTES)
+        run.user, isolation = isolate(
+            (run.folder, *run.writable), run.readable, hidden, EMPTY_BYTES
+        )
         before = loopback_bytes()
         for command, descriptors in zip(run.commands, files, strict=True):
             workers.append(start(worker.work, command, run, *descriptors))

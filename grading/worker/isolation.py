@@ -9,7 +9,7 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWNET = 0x00020000, 0x08000000, 0x40000000
@@ -30,13 +30,13 @@ def libc(function: str, *args) -> None:
 
 
 def isolate(
-    folder: Path, readable: Iterable[Path], hidden: Iterable[Path], size: int
+    writable: Sequence[Path], readable: Iterable[Path], hidden: Iterable[Path], size: int
 ) -> tuple[int | None, str]:
     """Give this process and its children their own user, network and view of the files.
 
-    `folder` stays writable and `readable` readable; the `hidden` folders, the kit and all other
-    temporary folders become empty, of at most `size` bytes. Returns the user's number, or None,
-    and what was achieved, in words.
+    `writable` folders become the user's, `readable` ones stay readable; the `hidden` folders, the
+    kit and all other temporary folders become empty, of at most `size` bytes. Returns the user's
+    number, or None, and what was achieved, in words.
     """
     if LINUX:
         with contextlib.suppress(OSError):
@@ -50,13 +50,14 @@ def isolate(
         done.append("no network except between its workers")
     with contextlib.suppress(OSError):
         libc("unshare", CLONE_NEWNS | CLONE_NEWIPC)
-        hide_paths(folder, readable, hidden, size)
+        hide_paths(writable, readable, hidden, size)
         done.append("the kit, its results and other submissions hidden")
     barred = [path for path in libraries() if closed(path)]
     if barred and len(done) < 2:
         return None, f"the grader's own user, as others cannot enter {closed(barred[0])}"
     user = FIRST_USER + os.getpid() % 4000
-    hand_over(folder, user)
+    for folder in writable:
+        hand_over(folder, user)
     return user, ", ".join(["a separate user", *done])
 
 
@@ -80,10 +81,13 @@ def raise_loopback() -> None:
         fcntl.ioctl(any_socket, siocsifflags, struct.pack("16sh14x", b"lo", flags | iff_up))
 
 
-def hide_paths(folder: Path, readable: Iterable[Path], hidden: Iterable[Path], size: int) -> None:
+def hide_paths(
+    writable: Sequence[Path], readable: Iterable[Path], hidden: Iterable[Path], size: int
+) -> None:
     """Mount empty file systems over what is hidden, and mount again what must be seen."""
     libc("mount", None, b"/", None, MS_REC | MS_PRIVATE, None)
-    kept = [(Path(folder), True), *((Path(path), False) for path in (*readable, *libraries()))]
+    kept = [(Path(path), True) for path in writable]
+    kept += [(Path(path), False) for path in (*readable, *libraries())]
     opened = [(path, os.open(path, os.O_PATH), writable) for path, writable in kept]
     kit = [p for p in KIT.iterdir() if p.is_dir() and not Path(sys.prefix).is_relative_to(p)]
     covered = {Path("/tmp").resolve(), Path("/var/tmp").resolve(), Path("/dev/shm"), *kit}

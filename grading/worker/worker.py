@@ -42,6 +42,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
     "TORCH_CPP_LOG_LEVEL": "FATAL",
+    "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",  # scripts load the features that they have cached
     "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
 }
 UNUSED_BYTES = 16 * 2**30  # of address space that torch maps without using it
