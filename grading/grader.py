@@ -59,6 +59,7 @@ def grade(
             report.isolation = submission.runner.isolation
             report.sync_ratio = submission.runner.sync_ratio
             report.measured = submission.measured
+            report.outputs = submission.runner.outputs
             report.seconds = time.monotonic() - start
             if on_result:
                 on_result(result, report)

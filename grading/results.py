@@ -55,7 +55,9 @@ class Report:
 
     `isolation` is how many workers it ran on, and how they were isolated; `sync_ratio` is task ->
     seconds of its synchronization over those of one flat all_reduce of the same bytes.
-    `measured` is check -> its largest deviation, where that is a number.
+    `measured` is check -> its largest deviation, where that is a number. `outputs` is
+    "task2a/plain" (a task and the setting that it ran in) -> by rank, the ends of what it printed:
+    {"out": ..., "err": ...}.
     """
 
     submission: str
@@ -64,6 +66,7 @@ class Report:
     isolation: str = ""
     sync_ratio: dict[str, float] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)
+    outputs: dict[str, list[dict[str, str]]] = field(default_factory=dict)
 
     @property
     def points(self) -> float:

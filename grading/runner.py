@@ -14,6 +14,7 @@ from grading.checks.observation import Observation
 from grading.checks.reader import read_output, read_rank
 from grading.checks.replayed import comparable, rows_read
 from grading.commands import command_of, placeholders
+from grading.hand_in.safe_text import ending
 from grading.plan import Run
 from grading.reference import REFERENCE, has_reference
 from grading.sandbox.remote import in_process
@@ -29,7 +30,8 @@ class Runner:
     """Runs the tasks of the submission in the folder `path`.
 
     `isolation` is how many workers the last run had, and how they were isolated; `sync_ratio` is
-    task -> seconds of its synchronization over those of one flat all_reduce of the same bytes.
+    task -> seconds of its synchronization over those of one flat all_reduce of the same bytes;
+    `outputs` is what each rank printed, as in grading.results.Report.
     """
 
     def __init__(self, path: Path, mapping: dict[str, dict], session: Session):
@@ -38,6 +40,7 @@ class Runner:
         self.session = session
         self.isolation = ""
         self.sync_ratio = {}
+        self.outputs = {}
 
     def run_task(self, task: Task, settings: list[str], tolerances: dict) -> GradedTask:
         """Run a task in the settings, until one fails."""
@@ -86,6 +89,9 @@ class Runner:
             )
             ranks = [read_rank(observed, rank) for rank in range(graded.workers)]
             seen = Observation(ranks, ended, folder, read_output(output))
+        self.outputs[f"{graded.task.name}/{setting.name}"] = [
+            {"out": ending(rank.out), "err": ending(rank.err)} for rank in ranks
+        ]
         self.isolation = f"{len(ranks)} workers; {ended.isolation}"
         why = why_no_reference(seen)
         if why:

@@ -32,9 +32,11 @@ def read_rank(folder: Path, number: int) -> Rank:
 
 
 def read_text(path: Path, most: int = 2**20) -> str:
-    """The text in a file's first bytes, whatever they are."""
+    """The text in a file's first bytes, whatever they are, and in the last of a longer file's."""
     with path.open("rb") as file:
-        return file.read(most).decode("utf-8", "replace")
+        start = file.read(most)
+        file.seek(max(len(start), path.stat().st_size - most // 16))
+        return (start + file.read(most // 16)).decode("utf-8", "replace")
 
 
 def read_output(folder: Path) -> str:
