@@ -9,7 +9,7 @@ from pathlib import Path
 from common.errors import UserError
 from common.tasks import TASKS
 from grading import rubric
-from grading.checks import CHECKS
+from grading.checks.ended_early import outcome_of
 from grading.checks.graded_task import GradedTask
 from grading.commands import read_mapping
 from grading.results import (
@@ -74,13 +74,13 @@ class Submission:
         self.rubric = rubric.load()
         self.tolerances = rubric.load_tolerances()
         self.graded = {}  # task -> GradedTask
-        self.status = {}  # check -> its status
+        self.outcomes = {}  # check -> its Outcome
         self.measured = {}  # check -> its largest deviation
 
     def check(self, check: rubric.Check) -> Result:
         """The Result of one check of the rubric."""
         outcome = self.outcome(check)
-        self.status[check.id] = outcome.status
+        self.outcomes[check.id] = outcome
         see = ""
         if outcome.status == FAILED:
             see = rubric.SECTIONS.get(outcome.cause.name, rubric.SECTIONS[check.task])
@@ -101,13 +101,12 @@ class Submission:
 
     def outcome(self, check: rubric.Check) -> Outcome:
         """The check's Outcome, whatever the submission does."""
-        for need in check.needs:
-            status = self.status.get(f"{check.task}/{need}", PASSED)
-            if status != PASSED:
-                return not_run(f"not run because {check.task}/{need} {ending_of(status)}")
+        why = self.why_not(check)
+        if why:
+            return not_run(f"not run because {why}")
         try:
             graded = self.run_once(check.task)
-            outcome = CHECKS[check.name](graded)
+            outcome = outcome_of(check.name, graded)
         except UserError as error:
             return failed("a script to run", "none", "", Cause("missing", str(error)))
         except Exception as error:  # a submission may write anything: no pass, no crash
@@ -116,6 +115,18 @@ class Submission:
         if check.name in graded.measured:
             self.measured[check.id] = graded.measured[check.name]
         return outcome
+
+    def why_not(self, check: rubric.Check) -> str:
+        """Which earlier outcome leaves a check without meaning; "" if none does."""
+        for need in check.needs:
+            found = self.outcomes.get(f"{check.task}/{need}")
+            if found and found.status != PASSED:
+                return f"{check.task}/{need} {ending_of(found.status)}"
+        for other, cause in check.void.items():
+            found = self.outcomes.get(f"{check.task}/{other}")
+            if found and found.status == FAILED and found.cause.name == cause:
+                return f"{check.task}/{other} failed: {found.cause.sentence}"
+        return ""
 
     def run_once(self, name: str) -> GradedTask:
         """The task's runs; they are made at the first call."""

@@ -1,10 +1,11 @@
 """The rubric: each task's checks, their points, what each needs, and its tolerances."""
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf, sqrt
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from common.errors import UserError
@@ -39,7 +40,7 @@ BY_HEADING = {  # section of MISTAKES -> the causes that it explains
     "Where training starts": ("different_start",),
     "The update": ("wrong_update", "unscheduled", "wrong_rate", "no_mask"),
     "The collective that the task asks for": ("wrong_collective",),
-    "Ranks that wait for each other": ("hang", "dead_rank"),
+    "Ranks that wait for each other": ("hang", "dead_rank", "evaluated_alone"),
     "What to print": ("not_printed", "metric_missing", "shard_evaluated"),
     "Discard the first iteration": ("first_iteration_timed", "not_timed"),
     "Counting bytes": ("wrong_traffic",),
@@ -58,6 +59,7 @@ SECTIONS = {  # task or cause -> where the handout explains it
 class Check(NamedTuple):
     """One check of one task; `needs` are names of checks that must have passed before.
 
+    `void` is check -> the cause: if that check has failed for it, this one means nothing.
     `visibility` is Gradescope's: visible, hidden, after_due_date or after_published.
     """
 
@@ -67,6 +69,7 @@ class Check(NamedTuple):
     points: float
     needs: tuple[str, ...]
     visibility: str = "visible"
+    void: Mapping[str, str] = MappingProxyType({})
 
     @property
     def id(self) -> str:
@@ -92,6 +95,12 @@ def load(file: Path = FILE, tasks: Collection[str] | None = None) -> list[Check]
         problem = problem_of(check)
         if problem:
             raise UserError(f"{file}: {check.id}: {problem}")
+    points = sum(check.points for check in found)
+    total = facts.get("total", "not given")
+    if not isinstance(total, (int, float)) or abs(points - total) > 1e-6:
+        raise UserError(
+            f"{file}: its points sum to {points:g}, but `total` is {total}; correct one of them"
+        )
     unknown = set(tasks or ()) - {check.task for check in found}
     if unknown:
         raise UserError(f"there is no task {', '.join(sorted(unknown))} in {file}")
@@ -100,17 +109,27 @@ def load(file: Path = FILE, tasks: Collection[str] | None = None) -> list[Check]
 
 def parse(task: str, name: str, points: float, facts: dict) -> Check:
     """One check from its rows of the file."""
-    visibility = facts.get("visibility", "visible")
-    return Check(task, name, str(facts["title"]), float(points), tuple(facts["needs"]), visibility)
+    return Check(
+        task,
+        name,
+        str(facts["title"]),
+        float(points),
+        tuple(facts["needs"]),
+        facts.get("visibility", "visible"),
+        dict(facts.get("void", {})),
+    )
 
 
 def problem_of(check: Check) -> str:
     """What is wrong with a check, and what to do; "" if nothing is."""
     if check.task not in TASKS:
         return f"there is no task {check.task}; common/tasks.py has {', '.join(TASKS)}"
-    unknown = {check.name, *check.needs} - set(CHECKS)
+    unknown = {check.name, *check.needs, *check.void} - set(CHECKS)
     if unknown:
         return f"there is no check {', '.join(sorted(unknown))}; there are {', '.join(CHECKS)}"
+    causes = set(check.void.values()) - set(SECTIONS)
+    if causes:
+        return f"`void` has no cause {', '.join(map(str, causes))}; BY_HEADING in rubric.py has all"
     if check.visibility not in VISIBILITIES:
         return f"visibility {check.visibility!r}: choose one of {', '.join(VISIBILITIES)}"
     if not 0 <= check.points < inf:

@@ -8,9 +8,10 @@ from statistics import median
 from cluster.ports import free_port
 from common.tasks import Task
 from grading import inputs
+from grading.checks.ended_early import saw_an_epoch
 from grading.checks.evidence import Evidence
 from grading.checks.graded_task import GradedTask
-from grading.checks.observation import Observation
+from grading.checks.observation import Observation, Rank
 from grading.checks.reader import read_output, read_rank
 from grading.checks.replayed import comparable, rows_read
 from grading.commands import command_of, placeholders
@@ -23,6 +24,7 @@ from grading.sandbox.session import Session
 
 SYSTEM = ("", "usr", "etc", "opt", "var", "lib", "bin", "home", "root")
 IGNORED = shutil.ignore_patterns(".git", ".venv", "__pycache__", "runs", "*.safetensors", "*.bin")
+TOO_COSTLY = ("time", "memory")  # a run that was killed for these is not repeated in other settings
 OLD_OPTIMIZERS = ("transformers.", "pytorch_transformers.")
 
 
@@ -43,14 +45,16 @@ class Runner:
         self.outputs = {}
 
     def run_task(self, task: Task, settings: list[str], tolerances: dict) -> GradedTask:
-        """Run a task in the settings, until one fails."""
+        """Run a task in the settings, until one fails before it has shown an epoch."""
         workers = self.session.workers if task.distributed else 1
         batch = inputs.TOTAL_BATCH // workers
         graded = GradedTask(task, workers, batch, tolerances, self.session.labels)
         for name in settings:
             evidence = self.run_setting(graded, inputs.SETTINGS[name])
             graded.runs[name] = evidence
-            if evidence.seen.ended.reason or any(evidence.seen.ended.codes):
+            if evidence.seen.ended.reason in TOO_COSTLY:
+                break
+            if evidence.cut and not saw_an_epoch(graded, evidence):
                 break
         self.time_synchronization(graded)
         return graded
@@ -89,6 +93,8 @@ class Runner:
             )
             ranks = [read_rank(observed, rank) for rank in range(graded.workers)]
             seen = Observation(ranks, ended, folder, read_output(output))
+        if ended.reason:
+            drop_unfinished(ranks)
         self.outputs[f"{graded.task.name}/{setting.name}"] = [
             {"out": ending(rank.out), "err": ending(rank.err)} for rank in ranks
         ]
@@ -133,6 +139,14 @@ class Runner:
             [step.rate for step in first[:steps]],
             first[0].optimizer.startswith(OLD_OPTIMIZERS),
         )
+
+
+def drop_unfinished(ranks: list[Rank]):
+    """Forget a last update whose new weights the probe did not log before its worker was killed."""
+    for rank in ranks:
+        before = [rank.start, *(step.after for step in rank.steps)]
+        if rank.steps and before[-1] is before[-2]:
+            del rank.steps[-1]
 
 
 def why_no_reference(seen: Observation) -> str:

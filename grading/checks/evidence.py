@@ -62,6 +62,18 @@ class Evidence:
         """How many steps can be compared."""
         return comparable(self.seen)
 
+    @property
+    def cut(self) -> bool:
+        """Whether the run was killed, or a rank failed: its record may end early."""
+        return bool(self.seen.ended.reason or any(self.seen.ended.codes))
+
+    @property
+    def same_rows(self) -> bool:
+        """Whether there are several ranks, and all read the same rows at every step."""
+        steps = range(self.seen.steps)
+        rows = [[sorted(rank.steps[step].rows) for step in steps] for rank in self.ranks]
+        return len(rows) > 1 and any(rows[0]) and all(one == rows[0] for one in rows)
+
     @cached_property
     def places(self) -> list[list[int | None]]:
         """By rank: where each tensor of the reference is among the rank's own."""

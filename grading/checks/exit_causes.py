@@ -2,6 +2,7 @@
 
 import re
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 from grading.checks.observation import Observation, Rank
@@ -49,7 +50,7 @@ def explain_hang(seen: Observation, limits: Limits) -> tuple[str, str, Cause]:
         where, sentence = same_collective(seen)
     else:
         where, sentence = missed_collective(seen, counts, places)
-    return got, where, Cause("hang", sentence)
+    return got, where, with_evaluation(seen, Cause("hang", sentence))
 
 
 def same_collective(seen: Observation) -> tuple[str, str]:
@@ -92,13 +93,44 @@ def explain_failure(seen: Observation) -> tuple[str, str, Cause]:
     if not blamed and early:
         rank = min(early, key=steps.__getitem__)
         where = f"rank {rank}, after step {steps[rank]}"
-        sentence = f"rank {rank} ended after step {steps[rank]}, while the others still had work"
-        return f"exit codes {codes}", where, Cause("dead_rank", sentence)
+        sentence = f"rank {rank} ended after step {steps[rank]}, while {still_at(seen, failed)}"
+        return f"exit codes {codes}", where, with_evaluation(seen, Cause("dead_rank", sentence))
     rank = min(blamed or failed, key=lambda r: (failed[r] > 0, r))
     if seen.ended.first in blamed and failed[rank] > 0:
         rank = seen.ended.first
     where = f"rank {rank}, after step {steps[rank]}"
     return explain_exit(rank, failed[rank], seen, where)
+
+
+def still_at(seen: Observation, ranks: Iterable[int]) -> str:
+    """What those ranks still had to do: the collective that each began last."""
+    waits = [
+        f"rank {rank} was in {number_of(one)} ({one.collectives[-1]['where']})"
+        for rank, one in enumerate(seen.ranks)
+        if rank in ranks and one.collectives
+    ]
+    return ", ".join(waits) or "the others still had work"
+
+
+def with_evaluation(seen: Observation, cause: Cause) -> Cause:
+    """The cause of ranks that wait for each other, if it is that only some of them evaluate."""
+    alone = [number for number, rank in enumerate(seen.ranks) if stuck_in_evaluation(rank)]
+    if not alone or len(alone) == len(seen.ranks):
+        return cause
+    return Cause(
+        "evaluated_alone",
+        f"only {ranks_text(alone)} evaluated after step {len(seen.ranks[alone[0]].steps)}, and a "
+        f"collective that only some ranks enter does not return: {cause.sentence}",
+    )
+
+
+def stuck_in_evaluation(rank: Rank) -> bool:
+    """Whether a rank evaluated last, and is in a collective that training does not call."""
+    if not rank.collectives or not rank.evaluations:
+        return False
+    trained = {one["where"] for step in rank.steps for one in step.collectives}
+    evaluated = rank.evaluations[-1].after == len(rank.steps)
+    return evaluated and rank.collectives[-1]["where"] not in trained
 
 
 def explain_exit(rank: int, code: int, seen: Observation, where: str) -> tuple[str, str, Cause]:
@@ -111,9 +143,21 @@ def explain_exit(rank: int, code: int, seen: Observation, where: str) -> tuple[s
     frames = [f for f in FRAME.finditer(error) if inside(f["file"], seen.root)]
     if frames:
         where += f", {inside(frames[-1]['file'], seen.root)}:{frames[-1]['line']}"
-    line = last_line(error) or "it printed no error"
+    line = exception_line(error) or "it printed no error"
     name = "crashed" if error.strip() else "dead_rank"
     return f"exit code {code} on rank {rank}", where, Cause(name, f"rank {rank}: {line}")
+
+
+def exception_line(error: str) -> str:
+    """The exception that ended a rank; with the source line if it has no message."""
+    frames = list(FRAME.finditer(error))
+    after = error[frames[-1].end() :].splitlines()[1:] if frames else []  # source, marks, exception
+    ended = next((each.strip() for each in after if each.strip() and each[0] != " "), "")
+    line = last_line(ended) or last_line(error)
+    source = last_line(after[0]) if after and after[0].startswith("    ") else ""
+    if source and (":" not in line or line.startswith("AssertionError")):
+        line += f", raised by `{source}`"
+    return line
 
 
 def last_line(text: str, pattern: re.Pattern = re.compile(r"\S")) -> str:

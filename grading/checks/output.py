@@ -17,7 +17,7 @@ TIMES = re.compile(r"mean|average|avg|per.?(?:iter|step|batch)", re.I)
 def printed(graded: GradedTask) -> Outcome:
     """The losses of the first five minibatches are reported."""
     ranks = graded.runs["adamw"].ranks
-    count = min(5, len(ranks[0].steps))
+    count = min(5, graded.runs["adamw"].seen.steps)
     losses = [[rank.steps[step].loss for step in range(count)] for rank in ranks]
     if any(value is None for one in losses for value in one):
         return unknown("no loss could be read from the model's output or from backward")

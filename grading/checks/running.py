@@ -57,12 +57,14 @@ def collectives(graded: GradedTask) -> Outcome:
             step, found = one.steps[number], evidence.elements_by_op(number, rank)
             wrong = explain(task, one, found, step)
             if wrong:
+                late = evidence.elements_by_op(number, rank, late=True)
+                cause = "wrong_collective" if found or late or one.ddp else "no_sync"
                 ddp = ["DistributedDataParallel"] if one.ddp else []
                 return failed(
                     expected_of(task),
                     ", ".join([*sizes_text(found), *ddp]) or "no collective of gradients",
                     f"step {number + 1}, {ranks_text([rank])}{source(step)}",
-                    Cause("wrong_collective", wrong),
+                    Cause(cause, wrong),
                 )
     return passed(", ".join(sizes_text(found)))
 

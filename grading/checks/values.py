@@ -1,5 +1,7 @@
 """Checks of numbers against the reference: first weights, losses, gradients, later weights."""
 
+import itertools
+
 from grading.checks.graded_task import GradedTask
 from grading.checks.gradient_causes import explain_gradients
 from grading.inputs import LEARNING_RATE
@@ -137,7 +139,7 @@ def parameters(graded: GradedTask) -> Outcome:
     if evidence.reference is None:
         return unknown(evidence.why)
     rates = [step.rate for step in evidence.ranks[0].steps]
-    cause = explain_rates(rates, LEARNING_RATE)
+    cause = explain_rates(rates, LEARNING_RATE, planned_steps(graded) if evidence.cut else ())
     if cause:
         return failed(
             f"a learning rate that falls linearly from {LEARNING_RATE:g} to 0",
@@ -164,11 +166,22 @@ def parameters(graded: GradedTask) -> Outcome:
     )
 
 
-def explain_rates(rates, first):
-    """A Cause if the learning rates do not fall linearly from `first` to 0; else None."""
+def planned_steps(graded):
+    """How many steps the long run may have: with and without a last batch that is not full."""
+    full, rest = divmod(graded.rows("adamw"), graded.batch * graded.workers)
+    epochs = graded.runs["adamw"].setting.epochs
+    return {epochs * full, epochs * (full + bool(rest))}
+
+
+def explain_rates(rates, first, planned=()):
+    """A Cause if the learning rates do not fall linearly from `first` to 0; else None.
+
+    A run that was cut was to have one of the `planned` numbers of steps.
+    """
     steps = np.arange(len(rates))
-    for shift in (0, 1):  # scheduler.step() after or, as in 2019, before optimizer.step()
-        line = first * (1 - (steps + shift) / len(rates))
+    shifts = (0, 1)  # scheduler.step() after or, as in 2019, before optimizer.step()
+    for total, shift in itertools.product(planned or {len(rates)}, shifts):
+        line = first * (1 - (steps + shift) / total)
         if np.abs(np.array(rates) - line).max() <= 0.02 * first:
             return None
     if max(rates) - min(rates) < 1e-3 * first:

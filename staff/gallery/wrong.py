@@ -8,6 +8,7 @@ from .lines import (
     without,
 )
 from .variants import MAIN, Edit, Variant, begun_with, first_of_all, replaced, script
+from .wrong_endings import ENDINGS
 from .wrong_gradients import GRADIENTS
 from .wrong_training import TRAINING
 
@@ -156,4 +157,4 @@ TWINS = (
         needs="pytorch_transformers",
     ),
 )
-WRONG = (*GRADIENTS, *TRAINING, *RUNS, *TWINS)
+WRONG = (*GRADIENTS, *TRAINING, *RUNS, *ENDINGS, *TWINS)
