@@ -57,7 +57,7 @@ class Report:
     seconds of its synchronization over those of one flat all_reduce of the same bytes.
     `measured` is check -> its largest deviation, where that is a number. `outputs` is
     "task2a/plain" (a task and the setting that it ran in) -> by rank, the ends of what it printed:
-    {"out": ..., "err": ...}.
+    {"out": ..., "err": ...}, with whatever characters they hold.
     """
 
     submission: str

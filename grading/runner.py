@@ -12,10 +12,9 @@ from grading.checks.ended_early import saw_an_epoch
 from grading.checks.evidence import Evidence
 from grading.checks.graded_task import GradedTask
 from grading.checks.observation import Observation, Rank
-from grading.checks.reader import read_output, read_rank
+from grading.checks.reader import ending, read_output, read_rank
 from grading.checks.replayed import comparable, rows_read
 from grading.commands import command_of, placeholders
-from grading.hand_in.safe_text import ending
 from grading.plan import Run
 from grading.reference import REFERENCE, has_reference
 from grading.sandbox.remote import in_process

@@ -39,6 +39,14 @@ def read_text(path: Path, most: int = 2**20) -> str:
         return (start + file.read(most // 16)).decode("utf-8", "replace")
 
 
+def ending(text: str, most: int = 4000) -> str:
+    """The end of what a program printed; of a progress bar only its last state."""
+    shown = [each.rstrip("\r").rpartition("\r")[2] for each in text[-16 * most :].split("\n")]
+    kept = "\n".join(shown)
+    left_out = len(text) > 16 * most or len(kept) > most
+    return ("... " if left_out else "") + kept[-most:]
+
+
 def read_output(folder: Path) -> str:
     """The text of the files that a run wrote, one after the other; links are not followed.
 

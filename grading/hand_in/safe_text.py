@@ -19,14 +19,6 @@ def visible(text: object, most: int = MOST, keep: str = "\n") -> str:
     return "".join(c if c in keep or c.isprintable() else named(c) for c in text)
 
 
-def ending(text: str, most: int = MOST) -> str:
-    """The end of what a program printed, made visible; of a progress bar only its last state."""
-    shown = [each.rstrip("\r").rpartition("\r")[2] for each in text[-16 * most :].split("\n")]
-    kept = "\n".join(shown)
-    left_out = len(text) > 16 * most or len(kept) > most
-    return ("... " if left_out else "") + visible(kept[-most:], 2 * most)
-
-
 def named(character: str) -> str:
     """A control character's picture or number."""
     code = ord(character)

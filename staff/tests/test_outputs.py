@@ -1,13 +1,12 @@
-"""What the ranks printed is kept with the report: its end, and as text that has no effect."""
+"""What the ranks printed is kept with the report: its end, without old progress bars."""
 
-from grading.checks.reader import read_text
-from grading.hand_in.safe_text import ending
+from grading.checks.reader import ending, read_text
 from grading.results import Report
 
 
 def test_the_end_of_an_output_is_kept_without_the_progress_bars_earlier_states():
     bar = "".join(f"\r {n}%|##" for n in range(100))
-    assert ending(f"first\n{bar}\nlast\x1b[31m\r\n") == "first\n 99%|##\nlast␛[31m\n"
+    assert ending(f"first\n{bar}\nlast\x1b[31m\r\n") == "first\n 99%|##\nlast\x1b[31m\n"
     long = ending("x" * 50_000 + "\nKeyError: 'gone'\n")
     assert long.startswith("... x")
     assert long.endswith("x\nKeyError: 'gone'\n")
