@@ -2,9 +2,10 @@
 
     python -m staff grade FOLDER_OF_SUBMISSIONS --jobs 2 --out grades
 
-Each entry of the folder, a folder or an archive, is a submission. Writes reports/NAME.json,
-grades.csv, grades.json and matrix.html. A submission is graded again only if it, the rubric or the
-kit has changed since its report was written.
+Each entry of the folder, a folder or an archive, is a submission; files about the class, such as
+submission_metadata.yml, are not. Writes reports/NAME.json, grades.csv, grades.json and matrix.html,
+also when it is interrupted. A submission is graded again only if it, the rubric or the kit has
+changed since its report was written.
 """
 
 import argparse
@@ -12,130 +13,104 @@ import contextlib
 import signal
 import sys
 import time
-from collections import Counter, deque
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from common.errors import UserError
 from common.tasks import TASKS
-from grading.hand_in.archive import is_root, suffix_of
-from grading.hand_in.safe_text import line, shown_name, visible
-from grading.results import Report
-from staff.classroom.jobs import Job, next_messages, stop
+from staff.classroom.entries import entries, nearest, shown
+from staff.classroom.marks import Row
 from staff.classroom.reports import ReportStore, content_digest, kit_digest
-from staff.classroom.tables import Row, summary_text, write_tables
+from staff.classroom.running import Options, grade_all, uninterrupted
+from staff.classroom.summary import summary_text
+from staff.classroom.tables import write_tables
+from staff.classroom.temporary import remove_abandoned
 
 from tqdm import tqdm
 
 DESCRIPTION = "Grades a folder of submissions, and resumes where it was stopped."
-IGNORED = ("__MACOSX", "Thumbs.db")
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a class is graded; `seconds` are each submission's at most."""
-
-    jobs: int = 1
-    tasks: tuple[str, ...] | None = None
-    mapping: Path | None = None
-    again: bool = False
-    seconds: float = 1800.0
-
-
-def entries(folder: Path, out: Path) -> dict[str, Path]:
-    """The submissions in a folder, name -> path; UserError if there are none."""
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder; give the folder that holds the submissions")
-    if is_root(folder):
-        raise UserError(f"{folder} is a submission; give the folder that holds the submissions")
-    paths = [
-        path
-        for path in sorted(folder.iterdir())
-        if path.name not in IGNORED
-        and not path.name.startswith(".")
-        and path.resolve() != out.resolve()
-    ]
-    if not paths:
-        raise UserError(f"no submission in {folder}: put folders or archives there")
-    short = {path: path.name[: len(path.name) - len(suffix_of(path))] for path in paths}
-    times = Counter(short.values())
-    return {short[path] if times[short[path]] == 1 else path.name: path for path in paths}
+NOT_REACHED = "the run was interrupted; run the same command again"
+NOT_CHOSEN = "--only did not name it"
+STALE = "graded before it, the rubric or the kit changed"
 
 
 def grade_class(folder: Path, out: Path, options: Options) -> list[Row]:
     """Grade the submissions in a folder and write their tables; returns the rows.
 
-    Ctrl-C stops what is running and keeps the reports of what is finished.
+    Ctrl-C stops what is running, keeps the reports of what is finished and still writes the tables.
     """
     found, store = entries(folder, out), ReportStore(out / "reports")
-    kit = kit_digest(options.tasks, options.mapping)
-    rows, stamps = {}, {}
+    if unknown := [name for name in options.only if name not in found]:
+        raise UserError(f"--only {unknown[0]}: no such submission; {nearest(unknown[0], found)}")
+    remove_abandoned()
+    rows = {name: Row(shown(name), error=NOT_REACHED, pending=True) for name in found}
+    try:
+        stamps = examine(found, store, options, rows)
+        waiting = {name: path for name, path in found.items() if name in stamps}
+        grade_waiting(waiting, stamps, store, options, rows)
+    finally:
+        with uninterrupted():
+            for path in write_tables(out, list(rows.values())):
+                print(f"wrote {path}")
+            print(summary_text(list(rows.values())))
+    return list(rows.values())
+
+
+def examine(
+    found: Mapping[str, Path], store: ReportStore, options: Options, rows: dict[str, Row]
+) -> dict[str, str]:
+    """Set the rows of what need not be graded now; returns name -> stamp of what must be.
+
+    Whatever goes wrong while a submission is read is its own result.
+    """
+    kit, stamps = kit_digest(options.tasks, options.mapping), {}
     for name, path in found.items():
         try:
-            stamps[name] = f"{content_digest(path)} {kit}"
-        except OSError as error:
-            rows[name] = Row(shown(name), error=f"cannot read it: {error.strerror}")
+            stamp = f"{content_digest(path)} {kit}"
+        except Exception as error:
+            why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            why = str(error) if isinstance(error, UserError) else why
+            rows[name] = Row(shown(name), error=f"cannot read it: {why}")
             continue
-        if not options.again and (report := store.get(name, stamps[name])):
+        chosen = not options.only or name in options.only
+        report = store.get(name, stamp)
+        if report and not (options.again and chosen):
             rows[name] = Row(shown(name), report)
-    if rows:
-        print(f"{len(rows)} of {len(found)} already graded (--again regrades them)")
-    waiting = {name: path for name, path in found.items() if name not in rows}
-    finished = grade_all(waiting, options)
+        elif chosen:
+            stamps[name] = stamp
+        elif last := store.last(name):
+            rows[name] = Row(shown(name), last, note=STALE)
+        else:
+            rows[name] = Row(shown(name), error=NOT_CHOSEN, pending=True)
+    if graded := sum(bool(row.report) for row in rows.values()):
+        print(f"{graded} of {len(found)} already graded (--again regrades them)")
+    return stamps
+
+
+def grade_waiting(
+    waiting: Mapping[str, Path],
+    stamps: Mapping[str, str],
+    store: ReportStore,
+    options: Options,
+    rows: dict[str, Row],
+) -> None:
+    """Grade what waits, keep the reports and set the rows."""
     with (
-        contextlib.closing(finished),  # stops what is running
-        tqdm(total=len(found), initial=len(rows), unit="submission", file=sys.stderr) as bar,
+        contextlib.closing(grade_all(waiting, options)) as finished,  # stops what is running
+        tqdm(
+            total=len(rows), initial=len(rows) - len(waiting), unit="submission", file=sys.stderr
+        ) as bar,
     ):
         for name, report, error in finished:
+            rows[name] = Row(shown(name), report, error)
             if report:
                 report.submission = shown(name)
-                store.save(name, stamps[name], report)
-            rows[name] = Row(shown(name), report, error)
+                try:
+                    store.save(name, stamps[name], report)
+                except OSError as problem:
+                    bar.write(f"{shown(name)}: its report could not be kept: {problem}")
             bar.update()
             bar.write(rows[name].text)
-    ordered = [rows[name] for name in found]
-    for path in write_tables(out, ordered):
-        print(f"wrote {path}")
-    return ordered
-
-
-def grade_all(
-    submissions: Mapping[str, Path], options: Options
-) -> Generator[tuple[str, Report | None, str], None, None]:
-    """Grade submissions, several at once; yields (name, report, "") or (name, None, why not)."""
-    waiting, running = deque(submissions.items()), {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < options.jobs:
-                name, path = waiting.popleft()
-                job = Job(path, options.tasks, options.mapping, options.seconds)
-                running[job] = name
-            for job, (kind, content) in next_messages(list(running)):
-                if kind == "result":
-                    continue
-                if kind == "failed":
-                    tqdm.write(f"{line(running[job])}: {visible(content)}", file=sys.stderr)
-                stop([job])
-                yield running.pop(job), *outcome(kind, content)
-    finally:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignore further Ctrl-C
-        stop(running)
-        signal.signal(signal.SIGINT, before)
-
-
-def outcome(kind: str, content: str) -> tuple[Report | None, str]:
-    """(report, "") or (None, why there is none) from a job's last message."""
-    if kind == "report":
-        return Report.from_json(content), ""
-    if kind in ("refused", "late"):
-        return None, content
-    return None, f"the grader failed: {content.strip().splitlines()[-1]}"
-
-
-def shown(name: str) -> str:
-    """A submission's name as text."""
-    return shown_name(Path(name))
 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -149,6 +124,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--mapping", type=Path, help="grading.yaml for submissions without one")
     add("--minutes", type=float, default=30, help="limit for each submission (default: 30)")
     add("--again", action="store_true", help="also grade what is already graded")
+    add("--only", action="append", default=[], metavar="NAME", help="grade only this submission")
     args = parser.parse_args(argv)
     if args.jobs < 1:
         raise UserError(f"--jobs {args.jobs}: give 1 or more")
@@ -168,8 +144,8 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     args.out.mkdir(parents=True, exist_ok=True)
     mapping = args.mapping.resolve() if args.mapping else None
-    options = Options(args.jobs, args.tasks, mapping, args.again, 60 * args.minutes)
+    seconds, only = 60 * args.minutes, tuple(args.only)
+    options = Options(args.jobs, args.tasks, mapping, args.again, seconds, only)
     rows = grade_class(args.folder, args.out, options)
-    print(summary_text(rows))
     print(f"grading took {(time.monotonic() - began) / 60:.1f} minutes")
-    return 1 if any(row.error for row in rows) else 0
+    return 1 if any(row.error and not row.pending for row in rows) else 0

@@ -4,10 +4,8 @@ import contextlib
 import ctypes
 import multiprocessing
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Iterable, Iterator
@@ -18,6 +16,7 @@ from typing import Any
 
 from common.errors import UserError
 from grading.hand_in.archive import fetch
+from staff.classroom.temporary import PrivateFolder
 
 SPAWN = multiprocessing.get_context("spawn")
 STOP_SECONDS = 10.0  # for a grader to end its workers
@@ -44,7 +43,8 @@ class Job:
         self.seconds = seconds
         self.started = time.monotonic()
         self.over = False
-        self.folder = Path(tempfile.mkdtemp(prefix="grading-"))  # only we can enter it
+        self.private = PrivateFolder()
+        self.folder = self.private.path
         self.connection, theirs = SPAWN.Pipe(duplex=False)
         arguments = (theirs, os.getpid(), source, self.folder, {"tasks": tasks, "mapping": mapping})
         self.process = SPAWN.Process(target=work, args=arguments, daemon=False)
@@ -98,17 +98,7 @@ def stop(jobs: Iterable[Job], seconds: float = STOP_SECONDS) -> None:
         job.process.kill()
         job.process.join()
         job.connection.close()
-        remove(job.folder)
-
-
-def remove(folder: Path) -> None:
-    """Remove a folder, whatever modes the folders in it have."""
-    for here, folders, _ in os.walk(folder):
-        for path in (Path(here) / name for name in folders):
-            with contextlib.suppress(OSError):
-                if not path.is_symlink():
-                    path.chmod(0o700)
-    shutil.rmtree(folder, ignore_errors=True)
+        job.private.remove()
 
 
 def work(

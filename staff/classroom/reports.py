@@ -1,14 +1,18 @@
 """The reports of a class, each kept with a stamp of everything that it depends on."""
 
+import contextlib
 import hashlib
+import stat
 import sys
 from collections.abc import Collection, Iterable
 from importlib import metadata
 from pathlib import Path
 
+from common.errors import UserError
 from common.files import write_whole
 from grading.hand_in.archive import suffix_of
-from grading.hand_in.files import walk
+from grading.hand_in.files import MIB, walk
+from grading.hand_in.members import PACKED
 from grading.hand_in.safe_text import file_name
 from grading.results import Report
 
@@ -37,8 +41,14 @@ class ReportStore:
             text = self.path(name).read_text(encoding="utf-8")
             made = self.path(name).with_suffix(".stamp").read_text(encoding="utf-8")
             return Report.from_json(text) if made == stamp_text(stamp, text) else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
+
+    def last(self, name: str) -> Report | None:
+        """The last report of a submission, whatever has changed since."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            return Report.from_json(self.path(name).read_text(encoding="utf-8"))
+        return None
 
     def save(self, name: str, stamp: str, report: Report) -> None:
         """Keep a report; its stamp is written last, so that a damaged report never has one."""
@@ -70,8 +80,17 @@ def digest(files: Iterable[tuple[str, Path]]) -> str:
 
 
 def content_digest(path: Path) -> str:
-    """The digest of everything in a submission that is graded."""
+    """The digest of everything in a submission that is graded.
+
+    Raises UserError for what is neither a folder nor a file, or too large to be graded.
+    """
+    facts = path.lstat()
+    if stat.S_ISLNK(facts.st_mode) or not (path.is_dir() or path.is_file()):
+        raise UserError("it is a link or a device; put the folder or archive itself there")
     if not path.is_dir():
+        if facts.st_size > PACKED:
+            size = f"{facts.st_size / MIB:.0f} MB; the limit is {PACKED // MIB} MB"
+            raise UserError(f"it has {size}: ask for it without data and weights")
         return digest([("", path)])
     packed = [each for each in sorted(path.iterdir()) if suffix_of(each) and each.is_file()]
     inner = [(str(each), path / each) for each in walk(path)[0]]
