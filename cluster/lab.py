@@ -6,6 +6,7 @@ Started by cluster.netlab in the lab's namespaces; `python -m cluster.netlab --h
 import argparse
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -31,9 +32,11 @@ POLL_SECONDS = 0.01  # between two looks at the steps done
 class Observer(threading.Thread):
     """Follows the lines that a run's ranks write for each step, and acts on them.
 
-    `snapshots` holds the counters of every node: when rank 0 begins, and after each of its steps.
-    From then on every node's bytes per second are written, too. A step file counts from the moment
-    that this run has opened it: a command that the scripts refuse changes nothing in its folder.
+    `snapshots` holds the counters of every node: when the run begins, and after each step that all
+    ranks have done. Then no byte of it is on its way: what rank 0 has sent last may be in its queue
+    when rank 0 goes on. Meanwhile every node's bytes per second are written. A step file counts
+    from the moment that this run has opened it: a command that the scripts refuse changes nothing
+    in its folder.
     """
 
     def __init__(self, nodes: list[Node], folder: Path, breaks: Iterable[Break]) -> None:
@@ -56,11 +59,12 @@ class Observer(threading.Thread):
         """Count the steps of every rank; take a snapshot and break what is due."""
         for node in self.nodes:
             self.count_steps(node.number)
-        if self.steps.get(0, -1) >= len(self.snapshots):
+        done = min(self.steps.values(), default=-1)
+        if done >= len(self.snapshots):
             if not self.snapshots:
                 self.sample()
             now = lab_network.counters(self.nodes)
-            self.snapshots += [now] * (self.steps[0] + 1 - len(self.snapshots))
+            self.snapshots += [now] * (done + 1 - len(self.snapshots))
         for due in [b for b in self.breaks if self.steps.get(b.node, -1) >= b.step - 1]:
             self.breaks.remove(due)
             self.apply(due)
@@ -148,28 +152,47 @@ def shell(args: argparse.Namespace) -> int:
     env = {name: value for name, value in os.environ.items() if name != "TMUX"}
     env.setdefault("OMP_NUM_THREADS", str(threads_each(len(nodes))))
     env["TMUX_TMPDIR"] = "/run"  # the lab's own
-    own = [*nodes[0].prefix(), env.get("SHELL", "/bin/sh")]
-    print("the nodes:", *(f"{node.name} is {node.address};" for node in nodes))
-    flags = f"--master_ip {nodes[0].address} --master_port 6585 --world_size {len(nodes)}"
-    print(f"add to a task's command: {flags} --local_rank R (the node's number)", flush=True)
+    shells = [[*node.prefix(), *shell_of(node, len(nodes))] for node in nodes]
+    for node in nodes:
+        print(welcome(node, len(nodes)), flush=True)
     if not shutil.which("tmux") or not sys.stdin.isatty():
-        print(
-            "this is node 0; to open another, for example node 1, from another terminal:", end=" "
-        )
-        print(joining(1), flush=True)
-        return subprocess.run(own, env=env).returncode
-    tmux = ["tmux", "new-session", *own]
-    for node in nodes[1:]:
-        tmux += [";", "split-window", *node.prefix(), own[-1], ";", "select-layout", "tiled"]
+        print(f"this is node 0; to open {nodes[-1].name}'s shell, from another terminal:", end=" ")
+        print(joining(nodes[-1], len(nodes)), flush=True)
+        return subprocess.run(shells[0], env=env).returncode
+    tmux = ["tmux", "new-session", *shells[0]]
+    for command in shells[1:]:
+        tmux += [";", "split-window", *command, ";", "select-layout", "tiled"]
     return subprocess.run([*tmux, ";", "select-pane", "-t", "0"], env=env).returncode
 
 
-def joining(node: int) -> str:
+def welcome(node: Node, nodes: int) -> str:
+    """A node's name and address, and what to type there to run a task."""
+    return (
+        f"{node.name}, {node.address}: python task2a/run_glue.py ... --master_ip "
+        f"{Node(0).address} --master_port 6585 --world_size {nodes} --local_rank {node.number}"
+    )
+
+
+def shell_of(node: Node, nodes: int) -> list[str]:
+    """The user's shell on a node, where `python` is ours whatever their .bashrc does to PATH."""
+    shell = os.environ.get("SHELL", "/bin/sh")
+    if Path(shell).name != "bash":
+        return [shell]
+    start = Path("/run", f"{node.name}.bashrc")  # the lab's own
+    start.write_text(
+        "[ -f ~/.bashrc ] && . ~/.bashrc\n"
+        f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH\nhash -r\n"
+        f"PS1='({node.name}) \\w\\$ '\necho {shlex.quote(welcome(node, nodes))}\n"
+    )
+    return [shell, "--rcfile", str(start), "-i"]
+
+
+def joining(node: Node, nodes: int) -> str:
     """The command that opens a shell on a node of the lab of this process, from outside."""
     parent, user = os.environ[INSIDE].split()
-    enter = ["nsenter", "--target", f"$(pgrep -P {parent})", "--all"]
-    enter += [] if user == "root" else ["--preserve-credentials"]
-    return " ".join([*enter, *Node(node).prefix()[:4], "$SHELL"])
+    enter = f"nsenter --target $(pgrep -P {parent}) --all "
+    enter += "" if user == "root" else "--preserve-credentials "
+    return enter + shlex.join([*node.prefix()[:4], *shell_of(node, nodes)])
 
 
 def main(argv: list[str] | None = None) -> int:

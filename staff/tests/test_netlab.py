@@ -236,10 +236,18 @@ def small(tmp_path_factory):
 
 @needs_lab
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "nodes"), [("task2a", 4), ("task2b", 4), ("task3", 2)])
-def test_a_node_carries_what_is_expected(tmp_path, small, task, nodes):
-    flags = ["--model_name_or_path", str(small), "--max_steps", "8"]
-    done = run_lab(["--nodes", str(nodes), "--quiet"], task, tmp_path, *flags)
+@pytest.mark.parametrize(
+    ("task", "nodes", "rate", "steps"),
+    [
+        ("task2a", 4, "1gbit", 8),
+        ("task2b", 4, "1gbit", 8),
+        ("task3", 2, "1gbit", 8),
+        ("task2a", 4, "100mbit", 3),  # rank 0's last bytes are in its queue when it goes on
+    ],
+)
+def test_a_node_carries_what_is_expected(tmp_path, small, task, nodes, rate, steps):
+    flags = ["--model_name_or_path", str(small), "--max_steps", str(steps)]
+    done = run_lab(["--nodes", str(nodes), "--rate", rate, "--quiet"], task, tmp_path, *flags)
     assert done.returncode == 0, done.stderr
     traffic = json.loads((tmp_path / "netlab.json").read_text())
     size = json.loads((tmp_path / "run.json").read_text())["gradient_bytes"]
@@ -251,8 +259,8 @@ def test_a_node_carries_what_is_expected(tmp_path, small, task, nodes):
         assert node["expected"] == pytest.approx(due)
         assert node["sent"] == pytest.approx(due[0], rel=0.02)
         assert node["received"] == pytest.approx(due[1], rel=0.02)
-    assert traffic["iterations"] == 7
-    assert re.search(r"^0 +1gbit .*%$", done.stdout, re.MULTILINE)
+    assert traffic["iterations"] == steps - 1
+    assert re.search(rf"^0 +{rate} .*%$", done.stdout, re.MULTILINE)
 
 
 @needs_lab
@@ -269,6 +277,25 @@ def test_survivors_name_the_node_that_is_lost(tmp_path, how):
     assert "Traceback" not in done.stderr
     steps = [len(rank) for rank in losses(tmp_path, 3)]
     assert 2 <= min(steps) <= max(steps) < 90_000
+
+
+@needs_lab
+def test_python_is_ours_on_a_node_whatever_bashrc_does(tmp_path):
+    (tmp_path / ".bashrc").write_text("PATH=/usr/sbin:/usr/bin:/sbin:/bin\n")
+    done = subprocess.run(
+        [*LAB, "shell", "--nodes", "2"],
+        cwd=ROOT,
+        env={**os.environ, "SHELL": "/bin/bash", "HOME": str(tmp_path)},
+        input="command -v python\n",
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-1] == str(Path(sys.executable).with_name("python"))
+    assert "node1, 10.10.1.2: python task2a/run_glue.py ... --master_ip 10.10.1.1" in lines[1]
+    assert lines[1].endswith("--world_size 2 --local_rank 1")
 
 
 @needs_lab
