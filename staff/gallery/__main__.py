@@ -1,19 +1,25 @@
 """`python -m staff.gallery [NAME ...]`: grades the gallery, shows the score, sets the tolerances.
 
-Exits 1 if a wrong submission is not caught for its reason, or a right one is.
+Exits 1 if a wrong submission is not caught for its reason, a right one is, or none was graded.
+With --minutes it takes them in an order that --seed decides (by default the day) until time is up.
 """
 
 import argparse
 import json
 import sys
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from math import inf
+from random import Random
 
 from grading import rubric
 from grading.results import FAILED
 from grading.sandbox.session import Session
 
 from .right import RIGHT
-from .score import can_run, score
+from .score import Score, can_run, score
 from .wrong import WRONG
 
 MEASURES = ("loss", "gradients", "clipping", "identical", "parameters")
@@ -23,6 +29,8 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m staff.gallery", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these submissions")
     parser.add_argument("--jobs", type=int, default=1, help="submissions at once (default: 1)")
+    parser.add_argument("--minutes", type=float, default=inf, help="start none after these")
+    parser.add_argument("--seed", default=f"{datetime.now(timezone.utc):%F}", help="(today)")
     parser.add_argument("--measure", action="store_true", help="write grading/tolerances.json")
     args = parser.parse_args()
     chosen = [v for v in (*WRONG, *RIGHT) if not args.names or v.name in args.names]
@@ -32,11 +40,15 @@ def main():
     runnable = [variant for variant in chosen if can_run(variant)]
     for variant in set(chosen) - set(runnable):
         print(f"not installed: {variant.needs}, so {variant.name} is left out")
+    if args.minutes < inf:
+        print(f"a sample: --minutes {args.minutes:g} --seed {args.seed}", flush=True)
+        Random(args.seed).shuffle(runnable)
     scores = []
-    with Session() as session, ThreadPoolExecutor(args.jobs) as pool:
-        for one in pool.map(lambda variant: score(variant, session), runnable):
+    with Session() as session:
+        for one in graded(runnable, session, args.jobs, args.minutes):
             scores.append(one)
             print_score(one)
+    print(f"{len(scores)} of {len(runnable)} submissions graded")
     good = [s for s in scores if not s.problem]
     for kind, word in (
         (True, "wrong submissions caught, each with its cause"),
@@ -46,7 +58,18 @@ def main():
         print(f"{sum(s in good for s in of_kind)} of {len(of_kind)} {word}")
     if args.measure:
         measure(good)
-    return len(good) < len(scores)
+    return not scores or len(good) < len(scores)
+
+
+def graded(variants, session, jobs: int, minutes: float) -> Iterator[Score]:
+    """The variants' scores, in order; none is started after those minutes."""
+    end = time.monotonic() + 60 * minutes
+
+    def in_time(variant):
+        return score(variant, session) if time.monotonic() < end else None
+
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from filter(None, pool.map(in_time, variants))
 
 
 def print_score(one):
