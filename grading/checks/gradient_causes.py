@@ -16,7 +16,16 @@ def explain_gradients(evidence: Evidence, deviation: Deviation) -> Cause:
     assert deviation.step is not None, "nothing deviates"
     step = deviation.step - 1
     fits = [fit(evidence, step, rank) for rank in range(evidence.size)]
-    for explain in (by_zeros, by_passes, by_ranks, by_history, by_tensors, by_rounding, by_rest):
+    for explain in (
+        by_zeros,
+        by_reduction,
+        by_passes,
+        by_ranks,
+        by_history,
+        by_tensors,
+        by_rounding,
+        by_rest,
+    ):
         cause = explain(evidence, step, fits)
         if cause:
             return cause
@@ -48,11 +57,28 @@ def by_zeros(evidence, step, _):
     return Cause("zeroed", "your gradients are zero: cast to an integer type, or never computed?")
 
 
+def by_reduction(evidence, step, _):
+    """Gradients that all_reduce combines by something else than a sum."""
+    calls = [c for c in evidence.ranks[0].steps[step].collectives if c["elements"] > BOOKKEEPING]
+    others = sorted({c.get("reduction", "") for c in calls} - {"", "sum", "avg", "premul_sum"})
+    if others:
+        text = f"all_reduce combines them by ReduceOp.{others[0].upper()}: add them up, and divide"
+        return Cause("wrong_reduction", text)
+    return None
+
+
 def by_passes(evidence, step, fits):
-    """Several passes per step whose losses were not divided by their number."""
+    """Several passes per step, the last not averaged, or losses not divided by their number."""
     size = evidence.size
     passes = {len(rank.steps[step].forwards) for rank in evidence.ranks}
     (count,) = passes if len(passes) == 1 else (1,)
+    calls = [c for c in evidence.ranks[0].steps[step].collectives if c["elements"] > BOOKKEEPING]
+    if calls and count > 1 and all(c.get("passes", count) < count for c in calls):
+        return Cause(
+            "averaged_too_early",
+            f"the gradients are averaged before the last of {count} backward passes: what that one "
+            "adds stays each rank's own",
+        )
     if count > 1 and all(r < CLOSE and alike(c, np.full(size, count / size)) for c, r in fits):
         return Cause(
             "accumulation_unscaled",
@@ -153,7 +179,15 @@ def scaled(factor, name, why):
 
 def by_weights(coefficients, size):
     """The mistake that the mean weights of the ranks show, if all ranks agree on them."""
-    weights = np.mean(coefficients, axis=0)
+    weights, own = np.mean(coefficients, axis=0), np.diag(coefficients).mean()
+    if size > 1 and all(
+        alike(c, own * one) for c, one in zip(coefficients, np.eye(size), strict=True)
+    ):
+        return Cause(
+            "no_sync",
+            f"every rank updates with {own:.3g} times its own gradients: the result of the "
+            "collective is not used, or it is used before the collective has ended",
+        )
     if not all(alike(c, weights) for c in coefficients) or not np.abs(weights).max():
         text = "; ".join(f"rank {r}: {formula(c)}" for r, c in enumerate(coefficients))
         return Cause("mixed", f"each rank updates with a different combination: {text}")

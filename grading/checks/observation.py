@@ -39,6 +39,9 @@ class Step:
     seconds: float = 0.0  # clock time at which the update began
     weights_changed_early: bool = False  # between its first pass and its update
     waited: float = 0.0  # seconds from the end of the last backward pass to the update
+    held: int = 0  # elements of the gradients that there are at the update
+    content: list | None = None  # their magnitudes (grading.worker.sketch), if they were taken
+    own: list = field(default_factory=list)  # those of the gradients before they are synchronized
 
     @property
     def rows(self) -> list:

@@ -1,6 +1,7 @@
 """Checks of what a submission prints or writes: losses, times, metrics."""
 
 import re
+from collections.abc import Iterable
 from itertools import chain, pairwise
 from statistics import mean
 
@@ -12,6 +13,27 @@ from grading.results import Cause, Outcome, failed, passed, unknown
 
 OUTPUT = "rank 0's output, and the files it wrote"
 TIMES = re.compile(r"mean|average|avg|per.?(?:iter|step|batch)", re.I)
+
+
+# Other figures than the metric of the whole dev set: (name, cause, what they are).
+OTHER_METRICS = (
+    (
+        "rank 0's own share",
+        "shard_evaluated",
+        "the metric printed is that of rank 0's share of the dev set alone",
+    ),
+    (
+        "the mean of the ranks' shares",
+        "shard_evaluated",
+        "the metric printed is the mean of the ranks' metrics, whose shares have different sizes: "
+        "add up the numbers of right predictions and of rows",
+    ),
+    (
+        "with rows that are scored twice",
+        "scored_twice",
+        "rows that fill up the ranks' shares are scored twice: cut them off before scoring",
+    ),
+)
 
 
 def printed(graded: GradedTask) -> Outcome:
@@ -105,7 +127,7 @@ def metric(graded: GradedTask) -> Outcome:
             "forward passes without gradients",
             Cause("metric_missing", "evaluate on the dev set after every epoch, under no_grad"),
         )
-    whole, shards = [], []
+    whole, others = [], []
     for found in epochs.values():
         parts = [score(one, answers) for one in found]
         together = dict(pair for part in parts for pair in part.items())
@@ -117,22 +139,27 @@ def metric(graded: GradedTask) -> Outcome:
                 Cause("shard_evaluated", "no rank evaluates the rest of the dev set"),
             )
         whole.append(mean(together.values()))
-        shards.append(mean(parts[0].values()) if parts[0] else 0.0)
+        others.append(other_metrics([list(part.values()) for part in parts if part]))
     texts, expected = sources(graded, "adamw"), f"accuracy {decimals(whole)}"
     for scale in (1, 100):
         values = [value * scale for value in whole]
         if any(in_order(values, text, 6e-5 * scale) == len(whole) for text in texts):
             return passed(expected)
-    if any(in_order(shards, text, 6e-5) for text in texts):
-        cause = Cause(
-            "shard_evaluated", "the metric printed is that of rank 0's share of the dev set alone"
-        )
-        return failed(expected, f"rank 0's own share: {decimals(shards)}", OUTPUT, cause)
+    for (name, cause, why), values in zip(OTHER_METRICS, zip(*others, strict=True), strict=True):
+        if any(in_order(list(values), text, 6e-5) == len(values) for text in texts):
+            got = f"{name}: {decimals(values)}"
+            return failed(expected, got, OUTPUT, Cause(cause, why))
     cause = Cause("not_printed", "print the metric of the whole dev set after every epoch")
     return failed(expected, "other numbers", OUTPUT, cause)
 
 
-def decimals(values: list[float]) -> str:
+def other_metrics(parts: list[list[float]]) -> tuple[float, float, float]:
+    """The figures of OTHER_METRICS, of the ranks' rows: 1.0 for each that was predicted right."""
+    every = [value for part in parts for value in part]
+    return mean(parts[0]), mean(map(mean, parts)), mean(every)
+
+
+def decimals(values: Iterable[float]) -> str:
     """Numbers with four decimals."""
     return ", ".join(f"{value:.4f}" for value in values)
 

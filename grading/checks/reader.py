@@ -71,6 +71,8 @@ class Reader:
         self.current = None  # the weights' sketches
         self.checksums = []  # of the same weights
         self.backward_ended = 0.0
+        self.ended = []  # magnitudes of the gradients at the end of each pass's backward
+        self.arrived = []  # and of those that it brought
         self.forwards = []  # passes whose backward has not run
         self.done = []  # passes whose backward has run
         self.values = []
@@ -124,11 +126,14 @@ class Reader:
         self.done += trained[-1:]
         self.forwards = []
 
-    def backward_done(self, seconds):
+    def backward_done(self, seconds, content, arrived):
         """A backward pass has ended."""
         self.backward_ended = seconds
+        if content is not None:
+            self.ended.append(content)
+            self.arrived.append(arrived)
 
-    def step(self, gradients, rate, optimizer, seconds):
+    def step(self, gradients, rate, optimizer, seconds, held, content, spent):  # noqa: PLR0913
         """An update begins."""
         one = Step(
             forwards=self.done,
@@ -141,19 +146,35 @@ class Reader:
             collectives=self.collectives,
             seconds=seconds,
             weights_changed_early=self.weights_changed_early,
-            waited=seconds - self.backward_ended,
+            waited=seconds - self.backward_ended - spent,
+            held=held,
+            content=content,
+            own=own_contents(self.ended, self.arrived),
         )
         self.rank.steps.append(one)
         self.done = []
         self.values = []
+        self.ended = []
+        self.arrived = []
         self.collectives = []
         self.forwards = []
         self.weights_changed_early = False
 
     def collective(self, **facts):
         """A collective begins."""
+        facts["passes"] = len(self.done)
         self.rank.collectives.append(facts)
         self.collectives.append(facts)
+
+
+def own_contents(ended: list, arrived: list) -> list:
+    """The magnitudes of what a rank may pass on in a step: (ways, 3).
+
+    Its gradients when the last backward pass had ended, or after each of them, or as they came.
+    """
+    if not ended:
+        return []
+    return np.array([ended[-1], np.sum(ended, axis=0), np.sum(arrived, axis=0)], float).tolist()
 
 
 def trim(arrays):

@@ -1,6 +1,10 @@
 """Checks of the run itself: that it ends well, and which collectives carry the gradients."""
 
+from itertools import product
+
 from common.tasks import TASKS, Task
+from grading.checks.carried import payload_problem
+from grading.checks.evidence import Evidence
 from grading.checks.exit_causes import explain_end
 from grading.checks.graded_task import GradedTask
 from grading.checks.observation import BOOKKEEPING, Rank, Step
@@ -47,26 +51,45 @@ def runs(graded: GradedTask) -> Outcome:
 
 def collectives(graded: GradedTask) -> Outcome:
     """The gradients travel by the collectives that the task asks for, and by no others."""
-    evidence, task = graded.runs["plain"], TASKS[graded.task.strategy]
-    if not evidence.seen.steps:
+    task = TASKS[graded.task.strategy]
+    if not graded.runs["plain"].seen.steps:
         return unknown("no update was seen on every rank")
-    explain = wrong_by_hand if task.by_hand else wrong_by_wrapper
     found = {}
-    for rank, one in enumerate(evidence.ranks):
-        for number in range(evidence.seen.steps):
-            step, found = one.steps[number], evidence.elements_by_op(number, rank)
-            wrong = explain(task, one, found, step)
-            if wrong:
-                late = evidence.elements_by_op(number, rank, late=True)
-                cause = "wrong_collective" if found or late or one.ddp else "no_sync"
+    for setting, evidence in graded.runs.items():
+        for rank, number in product(range(evidence.size), range(evidence.seen.steps)):
+            found = evidence.elements_by_op(number, rank)
+            cause = explain_collectives(task, evidence, rank, number)
+            if cause:
+                one = evidence.ranks[rank]
                 ddp = ["DistributedDataParallel"] if one.ddp else []
+                at = f"step {number + 1}, {ranks_text([rank])}{source(one.steps[number])}"
                 return failed(
                     expected_of(task),
                     ", ".join([*sizes_text(found), *ddp]) or "no collective of gradients",
-                    f"step {number + 1}, {ranks_text([rank])}{source(step)}",
-                    Cause(cause, wrong),
+                    f"setting {setting}, {at}",
+                    cause,
                 )
     return passed(", ".join(sizes_text(found)))
+
+
+def explain_collectives(task: Task, evidence: Evidence, rank: int, number: int) -> Cause | None:
+    """What is wrong with a rank's collectives at a step (from 0); None if nothing is."""
+    one, found = evidence.ranks[rank], evidence.elements_by_op(number, rank)
+    explain = wrong_by_hand if task.by_hand else wrong_by_wrapper
+    wrong = explain(task, one, found, one.steps[number])
+    if wrong:
+        late = evidence.elements_by_op(number, rank, late=True)
+        return Cause("wrong_collective" if found or late or one.ddp else "no_sync", wrong)
+    wrong = wrong_payload(task, evidence, number, rank)
+    return Cause("wrong_payload", wrong) if wrong else None
+
+
+def wrong_payload(task: Task, evidence: Evidence, number: int, rank: int) -> str:
+    """What is wrong with what the collectives that a task asks for carry; "" if nothing is."""
+    problems = (
+        payload_problem(evidence, number, rank, name, carriers(name)) for name in task.collectives
+    )
+    return next(filter(None, problems), "")
 
 
 def expected_of(task: Task) -> str:
@@ -93,7 +116,7 @@ def carriers(name: str) -> tuple[str, ...]:
     return CARRIERS.get(name, (name,))
 
 
-def wrong_by_hand(task: Task, rank: Rank, elements_by_op: dict[str, int], _: Step) -> str:
+def wrong_by_hand(task: Task, rank: Rank, elements_by_op: dict[str, int], step: Step) -> str:
     """What is wrong with the collectives of a task that calls them itself; "" if nothing is."""
     asked = " and ".join(task.collectives)
     if rank.ddp:
@@ -102,7 +125,7 @@ def wrong_by_hand(task: Task, rank: Rank, elements_by_op: dict[str, int], _: Ste
     others = set(elements_by_op) - allowed
     if others:
         return f"task {task.title} asks for {asked}, not for {'/'.join(sorted(others))}"
-    half = sum(rank.sizes) / 2
+    half = step.held / 2
     lacking = [
         name
         for name in task.collectives

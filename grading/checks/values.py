@@ -67,6 +67,13 @@ def explain_loss(evidence, deviation):
             "no_mask",
             "the model has no attention mask that hides the padding, so it reads padding as words",
         )
+    rank, before = evidence.ranks[deviation.rank], max(deviation.step - 2, 0)
+    if deviation.step > 1 and not (rank.steps[before].after - rank.start).any():
+        return Cause(
+            "not_updated",
+            "optimizer.step() does not change the model's weights: the optimizer was made with the "
+            "parameters of another model, or of a copy",
+        )
     ratio = one.loss / wanted if wanted else np.inf
     if np.isfinite(ratio) and abs(ratio - round(ratio, 2)) < 1e-4 and abs(ratio - 1) > 0.01:
         return Cause("loss_scaled", f"the loss is {ratio:.2f} times the mean over the batch")

@@ -19,40 +19,51 @@ PAYLOAD = {
     **dict.fromkeys(("allgather_coalesced_", "allgather_into_tensor_coalesced_"), 1),
     **dict.fromkeys(("reduce_scatter_tensor_coalesced_",), 1),
 }
+GIVEN = {"scatter_": 1}  # -> the argument that holds what the root alone passes in
+REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
 
 
-def log_collectives(log: Callable, in_backward: Callable[[], bool], root: str):
+def log_collectives(log: Callable, facts_of: Callable, root: str):
     """Call `log("collective", ...)` before every collective starts.
 
-    `root` is the submission's folder, for the line that a collective was called from. The hooks
-    end when the returned library is collected.
+    `facts_of(tensors)` returns what else is logged of a call that is passed them; `root` is the
+    submission's folder, for the line that it was called from. The hooks end when the returned
+    library is collected.
     """
     library = torch.library.Library("c10d", "IMPL")
     for name, argument in PAYLOAD.items():
-        kernel = logging_kernel(name, argument, log, in_backward, root + os.sep)
+        kernel = logging_kernel(name, argument, log, facts_of, root + os.sep)
         for key in ("AutogradCPU", "AutogradCUDA"):
             library.impl(name, kernel, key, with_keyset=True)
     return library
 
 
-def logging_kernel(name: str, argument: int, log: Callable, in_backward: Callable, root: str):
+def logging_kernel(name: str, argument: int, log: Callable, facts_of: Callable, root: str):
     """A kernel that logs the collective `name` and then calls the real one."""
     operator = getattr(torch.ops.c10d, name).default
 
     def kernel(keyset, *args, **kwargs):
         tensors = list(flat(args[argument])) if name != "barrier" else []
+        given = list(flat(args[GIVEN[name]])) if name in GIVEN else tensors
         log(
             "collective",
             op=name.strip("_").removesuffix("_base"),
             elements=sum(t.numel() for t in tensors),
             bytes=sum(t.numel() * t.element_size() for t in tensors),
             dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
-            backward=in_backward(),
             where=calling_line(root),
+            reduction=reduction_of(args[2]) if name == "allreduce_" else "",
+            **facts_of(given),
         )
         return operator.redispatch(keyset & torch._C._after_autograd_keyset, *args, **kwargs)
 
     return kernel
+
+
+def reduction_of(operation) -> str:
+    """The name of a ReduceOp, as the dispatcher passes it."""
+    number = operation.op()
+    return REDUCTIONS[number] if number < len(REDUCTIONS) else str(number)
 
 
 def calling_line(root: str) -> str:

@@ -10,7 +10,7 @@ import time
 from typing import TextIO
 
 from grading.worker.collectives import log_collectives
-from grading.worker.sketch import checksum, pack, sketch
+from grading.worker.sketch import checksum, magnitudes, pack, sketch
 
 import numpy as np
 import torch
@@ -46,6 +46,8 @@ class Probe:
         self.saved = []  # (parameter, its value before the update)
         self.backwards = 0  # backward passes under way
         self.entered = 0.0
+        self.arrived = np.zeros(3)  # magnitudes of the gradients of the backward pass under way
+        self.spent = 0.0  # seconds that magnitudes took since the last backward pass ended
         self.kept = []  # registrations, which end when they are collected
 
     def install(self) -> None:
@@ -55,7 +57,7 @@ class Probe:
         register_optimizer_step_pre_hook(self.before_step)
         register_optimizer_step_post_hook(self.after_step)
         self.hook_backward()
-        self.kept.append(log_collectives(self.log, lambda: self.backwards > 0, self.root))
+        self.kept.append(log_collectives(self.log, self.facts_of, self.root))
 
     def log(self, event: str, **facts) -> None:
         """Write an event's line, whole."""
@@ -80,6 +82,9 @@ class Probe:
             sizes=[p.numel() for p in self.named.values()],
         )
         self.log_weights("weights")
+        for p in self.named.values():
+            if p.requires_grad and self.learning_rate is not None:
+                p.register_hook(self.arrive)
         self.entered = time.perf_counter()
         if first and self.pause:
             time.sleep(self.pause)
@@ -103,6 +108,27 @@ class Probe:
             else None,
         )
 
+    def facts_of(self, tensors) -> dict:
+        """What is logged of a collective besides the call itself."""
+        return {"backward": self.backwards > 0, "content": self.measure(tensors)}
+
+    def measure(self, tensors) -> list[float] | None:
+        """The magnitudes of tensors; None where times count, or where there are no tensors."""
+        if self.learning_rate is None or not tensors:
+            return None
+        start = time.perf_counter()
+        found = magnitudes(tensors).tolist()
+        self.spent += time.perf_counter() - start
+        return found
+
+    def arrive(self, gradient):
+        """Take a parameter's gradient into account before anything is done with it."""
+        self.arrived += magnitudes([gradient])
+
+    def held(self) -> list[torch.Tensor]:
+        """The gradients that there are."""
+        return [p.grad for p in self.named.values() if p.grad is not None]
+
     def log_weights(self, event):
         """Log the weights, if they have changed since they were logged last."""
         sums = [checksum(p) for p in self.named.values()]
@@ -115,7 +141,7 @@ class Probe:
         """Log the gradients just before the update."""
         if self.model is None:
             return
-        now = time.perf_counter()
+        now, spent = time.perf_counter(), self.spent
         self.log_weights("weights")
         gradients = [p.grad for p in self.named.values()]
         zero = np.zeros_like(sketch(torch.zeros(1)))
@@ -125,6 +151,9 @@ class Probe:
             rate=max(float(group["lr"]) for group in optimizer.param_groups),
             optimizer=type(optimizer).__module__,
             seconds=now,
+            held=sum(gradient.numel() for gradient in self.held()),
+            content=self.measure(self.held()),
+            spent=spent,
         )
         if self.learning_rate is not None:
             held = [p for group in optimizer.param_groups for p in group["params"]]
@@ -151,7 +180,11 @@ class Probe:
                 return original(tensors, *args, **kwargs)
             finally:
                 self.backwards -= 1
-                self.log("backward_done", seconds=time.perf_counter())
+                found, arrived = self.measure(self.held()), self.arrived.tolist()
+                self.arrived, self.spent = np.zeros(3), 0.0
+                self.log(
+                    "backward_done", seconds=time.perf_counter(), content=found, arrived=arrived
+                )
 
         torch.autograd.backward = backward  # Tensor.backward calls it by this name
 

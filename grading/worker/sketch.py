@@ -31,6 +31,20 @@ def sketch(tensor) -> np.ndarray:
     return np.einsum("ij,ij->j", padded.reshape(weights.shape), weights)
 
 
+def magnitudes(tensors) -> np.ndarray:
+    """How many elements are not 0, the sum of |x|^(1/2), and the sum of |x|, of all tensors.
+
+    They add up over tensors, buckets and slices, in any order and whatever the padding, and a
+    factor leaves the first, and the second's square over the third, as they are. None is moved
+    much by a few large elements, such as a loss that travels with gradients.
+    """
+    total = np.zeros(3)
+    for tensor in tensors:
+        values = np.abs(tensor.detach().float().cpu().reshape(-1).numpy())
+        total += np.count_nonzero(values), np.sqrt(values).sum(), values.sum(dtype=np.float64)
+    return total
+
+
 def checksum(tensor) -> int:
     """CRC-32 of a tensor's bytes: it differs where one bit does."""
     return zlib.crc32(tensor.detach().cpu().contiguous().reshape(-1).numpy().view(np.uint8))

@@ -4,6 +4,7 @@ from common.data.glue import score
 from common.models.evaluate import predict
 
 import torch
+import torch.distributed as dist
 
 
 @torch.no_grad()
@@ -44,3 +45,67 @@ def by_rank_0_alone(model, data, world):
     labels = [features[row]["labels"].item() for row in range(len(features))]
     model.train()
     return score(data.glue_task, guesses, labels)
+
+
+@torch.no_grad()
+def mean_of_shards(model, data, world):
+    """Wrong: the mean of the ranks' accuracies, of shards of different sizes."""
+    model = getattr(model, "module", model).eval()
+    features = data.splits["dev"]
+    mine = range(world.rank, len(features), world.size)
+    guesses = predict(model, data, features, mine)
+    model.train()
+    right = [
+        features[row]["labels"].item() == guess for row, guess in zip(mine, guesses, strict=True)
+    ]
+    accuracy = torch.tensor(sum(right) / len(right))
+    dist.all_reduce(accuracy)
+    return {"acc": accuracy.item() / world.size}
+
+
+@torch.no_grad()
+def counts_of_shards(model, data, world):
+    """Right: the ranks' numbers of right guesses and of rows are added up."""
+    model = getattr(model, "module", model).eval()
+    features = data.splits["dev"]
+    mine = range(world.rank, len(features), world.size)
+    guesses = predict(model, data, features, mine)
+    model.train()
+    right = [
+        features[row]["labels"].item() == guess for row, guess in zip(mine, guesses, strict=True)
+    ]
+    counts = torch.tensor([sum(right), len(right)])
+    dist.all_reduce(counts)
+    return {"acc": (counts[0] / counts[1]).item()}
+
+
+@torch.no_grad()
+def padded_shards(model, data, world):
+    """Wrong: DistributedSampler fills up the last shards with the first rows, scored twice."""
+    model = getattr(model, "module", model).eval()
+    features = data.splits["dev"]
+    share = -(-len(features) // world.size)
+    mine = [(world.rank + i * world.size) % len(features) for i in range(share)]
+    parts = [None] * world.size
+    labels = [features[row]["labels"].item() for row in mine]
+    dist.all_gather_object(parts, (predict(model, data, features, mine), labels))
+    model.train()
+    guesses = [guess for part, _ in parts for guess in part]
+    return score(data.glue_task, guesses, [label for _, part in parts for label in part])
+
+
+@torch.no_grad()
+def padded_shards_cut(model, data, world):
+    """Right: the same, but rows that filled up the shards are cut off before scoring."""
+    model = getattr(model, "module", model).eval()
+    features = data.splits["dev"]
+    share = -(-len(features) // world.size)
+    mine = [(world.rank + i * world.size) % len(features) for i in range(share)]
+    parts = [None] * world.size
+    labels = [features[row]["labels"].item() for row in mine]
+    dist.all_gather_object(
+        parts, list(zip(predict(model, data, features, mine), labels, strict=True))
+    )
+    model.train()
+    pairs = [pair for place in zip(*parts, strict=True) for pair in place][: len(features)]
+    return score(data.glue_task, [guess for guess, _ in pairs], [label for _, label in pairs])

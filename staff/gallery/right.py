@@ -1,6 +1,6 @@
 """Right submissions, each written differently from the solution."""
 
-from . import evaluations, samplers, tricks
+from . import evaluations, pairs, samplers, tricks
 from .lines import (
     EVALUATION,
     FORWARD,
@@ -176,4 +176,5 @@ RIGHT = (
         needs="pytorch_transformers",
         note="a script of its own in the manner of 2019, on pytorch_transformers",
     ),
+    *pairs.RIGHT,
 )

@@ -1,6 +1,6 @@
 """All wrong submissions, and here those that do not run to their end, or do not mean to be fair."""
 
-from . import mistakes, tricks
+from . import mistakes, pairs, tricks
 from .lines import (
     AVERAGE,
     SCHEDULE,
@@ -157,4 +157,4 @@ TWINS = (
         needs="pytorch_transformers",
     ),
 )
-WRONG = (*GRADIENTS, *TRAINING, *RUNS, *ENDINGS, *TWINS)
+WRONG = (*GRADIENTS, *TRAINING, *RUNS, *ENDINGS, *TWINS, *pairs.WRONG)
