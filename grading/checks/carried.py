@@ -35,8 +35,8 @@ def scatter_problem(evidence: Evidence, number: int, ops) -> str:
     """The same for what the roots scatter: it is what the ranks use afterwards."""
     steps = [rank.steps[number] for rank in evidence.ranks]
     calls = [c for step in steps for c in step.collectives if c["op"] in ops]
-    used = [step.content for step in steps]
-    if None in used or not np.isfinite(used).all():
+    used = [step.content for step in steps if step.content is not None]
+    if len(used) < len(steps) or not np.isfinite(used).all():
         return ""
     if any(is_like(content, np.sum(used, axis=0)) for content in contents(calls)):
         return ""

@@ -1,5 +1,6 @@
 """An observed run beside its reference: how far it deviates, where, and from which step on."""
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,6 +10,8 @@ from grading.checks.replayed import comparable
 from grading.inputs import Setting
 
 import numpy as np
+
+WRAPPER = re.compile(r"(^|\.)(?:module|_orig_mod)\.")  # what wrappers put into parameters' names
 
 
 @dataclass
@@ -174,8 +177,10 @@ def distances(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 def find_names(names: list[str], known: list[str]) -> list[int | None]:
     """For every known name, its index in `names`, perhaps with a prefix; None if it is not there.
 
-    A submission may keep its model inside another module: then all names share a prefix.
+    A submission may keep its model inside another module: then all names share a prefix. Of a part
+    that is wrapped by itself the wrapper's `module` is left out.
     """
+    names = [WRAPPER.sub(r"\1", name) for name in names]
     prefixes = {"", *(n[: -len(k)] for n in names for k in known if n.endswith(f".{k}"))}
     prefix = max(prefixes, key=lambda p: sum(f"{p}{k}" in names for k in known))
     return [names.index(f"{prefix}{k}") if f"{prefix}{k}" in names else None for k in known]

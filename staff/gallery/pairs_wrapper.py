@@ -44,9 +44,13 @@ def own_hook(_, bucket):
 '''
 SUM_HOOK = HOOK.replace(" / dist.get_world_size()", "").replace("Average", "Add up")
 REGISTER = "    model.register_comm_hook(None, own_hook)\n"
-THROUGH_WRAPPER = 'model = getattr(model, "module", model).eval()'
 ONE_BY_ONE = "range(0, len(rows), data.eval_batch_size)"
 ONE = "rows[at : at + data.eval_batch_size]"
+ROW_BY_ROW = (
+    Edit(EVALUATION, ONE_BY_ONE, "range(len(rows))"),
+    Edit(EVALUATION, ONE, "[rows[at]]"),
+    Edit(SCRIPT, WRAP, PLAIN_WRAP),
+)
 
 
 def hooked(text):
@@ -55,17 +59,6 @@ def hooked(text):
         before(TASK, IMPORT_DDP, "import torch.distributed as dist\n"),
         before(TASK, "def main(args, world):\n", text),
         Edit(SCRIPT, WRAP, PLAIN_WRAP + REGISTER),
-    )
-
-
-def row_by_row(wrapper):
-    """An evaluation of a row at a time, of which ranks have different numbers."""
-    return (
-        *((Edit(EVALUATION, THROUGH_WRAPPER, "model.eval()"),) if wrapper else ()),
-        *((Edit(EVALUATION, "model.device", 'torch.device("cpu")'),) if wrapper else ()),
-        Edit(EVALUATION, ONE_BY_ONE, "range(len(rows))"),
-        Edit(EVALUATION, ONE, "[rows[at]]"),
-        Edit(SCRIPT, WRAP, PLAIN_WRAP),
     )
 
 
@@ -97,13 +90,6 @@ WRONG = (
         "not_updated",
         "a copy is wrapped after the optimizer was made: it updates the original",
         "loss",
-    ),
-    wrong(
-        "evaluates_unevenly_wrapped",
-        row_by_row(wrapper=True),
-        "hang",
-        "rows are evaluated one by one through the wrapper; ranks have different numbers",
-        "runs",
     ),
     wrong(
         "divides_after_the_wrapper",
@@ -142,9 +128,9 @@ RIGHT = (
         note="the model is wrapped after the optimizer was made, of the same parameters",
     ),
     Variant(
-        "evaluates_unevenly_unwrapped",
+        "evaluates_row_by_row",
         TASK,
-        row_by_row(wrapper=False),
+        ROW_BY_ROW,
         note="rows are evaluated one by one past the wrapper; ranks have different numbers",
     ),
     Variant(
