@@ -121,6 +121,8 @@ class Reader:
 
     def backward(self, value):
         """A backward pass begins."""
+        if not self.done:  # what came before the update's first one carried no gradients of it
+            self.collectives = []
         trained = [f for f in self.forwards if f.training] or self.forwards
         self.values.append(value)
         self.done += trained[-1:]
