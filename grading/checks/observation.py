@@ -41,7 +41,7 @@ class Step:
     waited: float = 0.0  # seconds from the end of the last backward pass to the update
     held: int = 0  # elements of the gradients that there are at the update
     content: list | None = None  # their magnitudes (grading.worker.sketch), if they were taken
-    own: list = field(default_factory=list)  # those of the gradients before they are synchronized
+    own: list = field(default_factory=list)  # those of the gradients before they are averaged
 
     @property
     def rows(self) -> list:

@@ -5,7 +5,6 @@ from .variants import Edit, Variant, script
 
 SCRIPT = script("task1")
 EARLY = (without("task1", SCHEDULE), before("task1", STEP, SCHEDULE))
-BY_VALUE = CLIP.replace("clip_grad_norm_", "torch.nn.utils.clip_grad_value_")
 ONE_BY_ONE = CLIP.replace("norm)", "norm, foreach=False)")
 LARGEST = CLIP.replace("norm)", 'norm, norm_type=float("inf"))')
 EUCLIDEAN = CLIP.replace("norm)", "norm, norm_type=2.0)")
@@ -46,13 +45,6 @@ WRONG = (
         "parameters",
         "wrong_rate",
         "scheduler.step() is called twice per update",
-    ),
-    wrong(
-        "clips_values",
-        (TORCH, Edit(SCRIPT, CLIP, BY_VALUE)),
-        "clipping",
-        "not_clipped",
-        "clip_grad_value_ limits every element, not the norm",
     ),
     wrong(
         "clips_by_largest_element",
