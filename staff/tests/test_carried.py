@@ -1,9 +1,12 @@
 """What goes through a collective is recognized as the gradients, however it is cut, or not."""
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 from grading.checks.carried import payload_problem
 from grading.worker.sketch import magnitudes
+from tests.workers import ROOT
 
 import pytest
 import torch
@@ -119,3 +122,78 @@ def test_a_wrapper_must_reduce_in_the_backward_pass():
     assert "carries 0 of" in payload_problem(evidence, 0, 0, "all_reduce", ("allreduce",))
     evidence.ranks[0].steps[0].collectives[0]["backward"] = True
     assert not payload_problem(evidence, 0, 0, "all_reduce", ("allreduce",))
+
+
+OBSERVED = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+from grading.checks.carried import payload_problem
+from grading.checks.reader import read_rank
+from grading.worker.probe import Probe
+
+import torch
+import torch.distributed as dist
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.top = torch.nn.Embedding(30, 50), torch.nn.Linear(50, 1)
+
+    def forward(self, input_ids):
+        return self.top(self.words(input_ids).mean(dim=1))
+
+
+def reduce_at_once(p):
+    dist.all_reduce(p.grad)
+    p.grad.fill_(1)  # whatever is in it afterwards
+
+
+folder = Path(sys.argv[1])
+for end in ("out", "err"):
+    (folder / f"0.{end}").touch()
+with (folder / "0.events").open("w") as file:
+    Probe(file, str(folder), learning_rate=0.1).install()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = Model()
+    model.register_parameter("unused", torch.nn.Parameter(torch.zeros(5000)))
+    optimizer = torch.optim.SGD(model.parameters())
+    handles = []
+    for way in ("cut", "dummies", "half", "during"):
+        if way == "during":
+            handles = [
+                p.register_post_accumulate_grad_hook(reduce_at_once)
+                for p in model.parameters()
+            ]
+        optimizer.zero_grad()
+        model(torch.randint(1, 30, (8, 5))).square().mean().backward()
+        flat = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+        if way == "cut":
+            for part in flat.split(999):
+                dist.all_reduce(part / 4)
+        if way == "dummies":
+            dist.all_reduce(torch.randn_like(flat))
+        if way == "half":
+            dist.all_reduce(flat[: len(flat) // 2])
+        optimizer.step()
+rank = read_rank(folder, 0)
+print(rank.broken)
+for number in range(4):
+    print(payload_problem(SimpleNamespace(ranks=[rank]), number, 0, "all_reduce", ("allreduce",)))
+"""
+
+
+def test_the_probe_logs_what_collectives_carry(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", OBSERVED, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+    )
+    broken, cut, dummies, half, during = done.stdout.splitlines()
+    assert (broken, cut, during) == ("", "", ""), done.stderr
+    assert "are not this rank's gradients" in dummies
+    assert "of the 1,551 elements" in half
