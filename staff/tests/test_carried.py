@@ -190,7 +190,7 @@ def test_the_probe_logs_what_collectives_carry(tmp_path):
         [sys.executable, "-c", OBSERVED, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         cwd=ROOT,
     )
     broken, cut, dummies, half, during = done.stdout.splitlines()
