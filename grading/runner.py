@@ -14,6 +14,7 @@ from grading.checks.graded_task import GradedTask
 from grading.checks.observation import Observation, Rank
 from grading.checks.reader import ending, read_output, read_rank
 from grading.checks.replayed import comparable, rows_read
+from grading.checks.written import find_texts, read_texts
 from grading.commands import command_of, placeholders
 from grading.plan import Run
 from grading.reference import REFERENCE, has_reference
@@ -77,6 +78,7 @@ class Runner:
             data = [Path(top) / "data" / str(rank) / "RTE" for rank in range(graded.workers)]
             for one in data:  # each worker's own, as on a machine of its own: scripts cache there
                 shutil.copytree(self.session.inputs / setting.rows, one)
+            before = find_texts(folder)
             ended = run_workers(
                 Run(
                     folder,
@@ -91,7 +93,7 @@ class Runner:
                 )
             )
             ranks = [read_rank(observed, rank) for rank in range(graded.workers)]
-            seen = Observation(ranks, ended, folder, read_output(output))
+            seen = Observation(ranks, ended, folder, read_texts([folder, output], before))
         if ended.reason:
             drop_unfinished(ranks)
         self.outputs[f"{graded.task.name}/{setting.name}"] = [

@@ -18,11 +18,18 @@ def numbers(text: str) -> Iterator[tuple[float, float]]:
         yield float(digits), 0.5 * 10.0 ** (int(power or 0) - places)
 
 
-def in_order(values: list[float], text: str, slack: float = 2e-6) -> int:
-    """How many of the values are in the text, in this order, within their printed rounding."""
+def in_order(values: list[float], text: str, slack: float = 2e-6, coarsest: float = 0.005) -> int:
+    """How many of the values are in the text, in this order, within their printed rounding.
+
+    A number rounded by more than `coarsest` only counts if it is the value, with one decimal.
+    """
     found = 0
     for value, half in numbers(text):
-        if found < len(values) and half < 0.01 and abs(value - values[found]) <= half + slack:
+        if found == len(values):
+            break
+        off = abs(value - values[found])
+        exact = half < 0.051 and off < 1e-9
+        if exact or (half <= coarsest * 1.001 and off <= half + slack):
             found += 1
     return found
 

@@ -34,7 +34,7 @@ class Step:
     optimizer: str  # the module that its class is from
     after: Any = None  # the new weights, like gradients
     checksums: list = field(default_factory=list)  # of the new weights
-    collectives: list = field(default_factory=list)  # from its first pass to its update
+    collectives: list = field(default_factory=list)  # from its first backward pass to its update
     late: list = field(default_factory=list)  # from its update to the next pass
     seconds: float = 0.0  # clock time at which the update began
     weights_changed_early: bool = False  # between its first pass and its update
@@ -91,7 +91,7 @@ class Observation:
     ranks: list[Rank]
     ended: Ended
     root: Path = Path()
-    written: str = ""  # the text of the files in the output folder
+    written: str = ""  # the text of the files that it wrote
 
     @property
     def steps(self) -> int:

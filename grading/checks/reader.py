@@ -1,7 +1,6 @@
-"""Reads what the probes and a run wrote; all of it may be forged, and is treated as data only."""
+"""Reads what the probes wrote; all of it may be forged, and is treated as data only."""
 
 import json
-import re
 from pathlib import Path
 
 from grading.checks.observation import Evaluation, Forward, Rank, Step
@@ -10,9 +9,6 @@ from grading.worker.sketch import unpack
 import numpy as np
 
 LARGEST = 256 * 2**20  # bytes of one worker's record that are read
-PLUMBING = re.compile(r"(steps|trace)\.rank\d+\.jsonl?|run\.json")
-TEXTS = (".txt", ".json", ".jsonl", ".csv", ".log", ".md", ".out")
-WRITTEN = 2**20  # characters of a run's files that are read
 
 
 def read_rank(folder: Path, number: int) -> Rank:
@@ -45,22 +41,6 @@ def ending(text: str, most: int = 4000) -> str:
     kept = "\n".join(shown)
     left_out = len(text) > 16 * most or len(kept) > most
     return ("... " if left_out else "") + kept[-most:]
-
-
-def read_output(folder: Path) -> str:
-    """The text of the files that a run wrote, one after the other; links are not followed.
-
-    What the handout's own plumbing records, whatever a student writes, is left out.
-    """
-    texts, room = [], WRITTEN
-    for path in sorted(folder.glob("*")) if folder.is_dir() and not folder.is_symlink() else ():
-        if PLUMBING.fullmatch(path.name):
-            continue
-        if path.suffix in TEXTS and path.is_file() and not path.is_symlink() and room > 0:
-            with path.open(errors="replace") as file:
-                texts.append(file.read(room))
-            room -= len(texts[-1])
-    return "\n".join(texts)
 
 
 class Reader:

@@ -10,11 +10,14 @@ from grading.checks import CHECKS
 from grading.checks.numbers_in_text import in_order, sources
 from grading.checks.observation import Evaluation, Forward, Rank, Step
 from grading.checks.output import timing
+from grading.checks.reader import Reader
 from grading.checks.replayed import comparable
 from grading.checks.rows import batch, data, shuffle
 from grading.checks.values import explain_rates
 from grading.results import FAILED, PASSED
+from grading.worker.sketch import pack
 
+import numpy as np
 import pytest
 
 RANKS, BATCH, ROWS = 4, 4, 64
@@ -34,6 +37,41 @@ RANKS, BATCH, ROWS = 4, 4, 64
 )
 def test_numbers_are_found_as_rounded_as_they_are(text, found):
     assert in_order([0.6931, 0.512, 0.125], text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("acc = 0.6\nacc = 0.53\nacc = 0.5", 3),  # 0.6 and 0.5 are exact, as Python prints them
+        ("acc = 0.6\nacc = 0.5\nacc = 0.5", 1),
+        ("acc = 1\n0.5333\n0.50", 0),
+    ],
+)
+def test_one_decimal_counts_where_it_is_the_whole_number(text, found):
+    assert in_order([0.6, 16 / 30, 0.5], text, 6e-5) == found
+
+
+def test_a_percentage_may_have_one_decimal():
+    assert in_order([60.0, 1600 / 30, 50.0], "60.0% 53.3% 50.0%", 6e-3, 0.05) == 3
+    assert in_order([60.0, 1600 / 30, 50.0], "60 53 50", 6e-3, 0.05) == 0
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_collectives_before_the_backward_pass_carry_no_gradients_of_the_step(early):
+    reader, rows = Reader(Rank()), {"input_ids": pack(np.ones((1, 4), np.int64))}
+    collective = {"op": "broadcast", "elements": 1000, "backward": False, "where": "x.py:1"}
+    for _ in range(2):
+        if early:
+            reader.collective(**collective)
+        reader.forward(True, (0.0, 0.0), True, rows, 0.5, None)
+        reader.backward(0.5)
+        if not early:
+            reader.collective(**collective)
+        reader.backward_done(0.0)
+        reader.step(
+            gradients=pack(np.zeros((1, 16))), rate=0.1, optimizer="torch.optim.sgd", seconds=0.0
+        )
+    assert [len(step.collectives) for step in reader.rank.steps] == [0, 0] if early else [1, 1]
 
 
 def task_of(order, epochs=2, size=BATCH):
