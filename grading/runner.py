@@ -12,7 +12,7 @@ from grading.checks.ended_early import saw_an_epoch
 from grading.checks.evidence import Evidence
 from grading.checks.graded_task import GradedTask
 from grading.checks.observation import Observation, Rank
-from grading.checks.reader import ending, read_output, read_rank
+from grading.checks.reader import ending, read_rank
 from grading.checks.replayed import comparable, rows_read
 from grading.checks.written import find_texts, read_texts
 from grading.commands import command_of, placeholders
