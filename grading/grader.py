@@ -11,7 +11,7 @@ from common.tasks import TASKS
 from grading import rubric
 from grading.checks.ended_early import outcome_of
 from grading.checks.graded_task import GradedTask
-from grading.commands import read_mapping
+from grading.mapping import Mapping, read_mapping
 from grading.results import (
     FAILED,
     NOT_RUN,
@@ -31,15 +31,15 @@ from grading.sandbox.session import Session
 def grade(
     path: Path,
     tasks: Collection[str] | None = None,
-    mapping: Path | None = None,
+    mapping: Path | str | None = None,
     on_result: Callable[[Result, Report], None] | None = None,
     session: Session | None = None,
 ) -> Report:
     """Grade the submission in the folder `path`.
 
-    `tasks` are all, if not given; `mapping` is a file like a submission's own grading.yaml, which
-    it replaces. `on_result(result, report)` is called after every check. Raises UserError for a
-    folder or mapping that cannot be used.
+    `tasks` are all, if not given; `mapping` is "auto", or a file like a submission's own
+    grading.yaml, for the tasks that this leaves out. `on_result(result, report)` is called after
+    every check. Raises UserError for a folder or mapping that cannot be used.
     """
     start, path = time.monotonic(), Path(path)
     checks = rubric.load(tasks=tasks)
@@ -60,6 +60,7 @@ def grade(
             report.sync_ratio = submission.runner.sync_ratio
             report.measured = submission.measured
             report.outputs = submission.runner.outputs
+            report.commands = submission.runner.calls.used
             report.seconds = time.monotonic() - start
             if on_result:
                 on_result(result, report)
@@ -69,7 +70,7 @@ def grade(
 class Submission:
     """A submission being graded: its tasks are run when the first check asks for them."""
 
-    def __init__(self, path: Path, mapping: dict[str, dict], session: Session):
+    def __init__(self, path: Path, mapping: Mapping, session: Session):
         self.runner = Runner(path, mapping, session)
         self.rubric = rubric.load()
         self.tolerances = rubric.load_tolerances()

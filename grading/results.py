@@ -57,7 +57,8 @@ class Report:
     seconds of its synchronization over those of one flat all_reduce of the same bytes.
     `measured` is check -> its largest deviation, where that is a number. `outputs` is
     "task2a/plain" (a task and the setting that it ran in) -> by rank, the ends of what it printed:
-    {"out": ..., "err": ...}, with whatever characters they hold.
+    {"out": ..., "err": ...}, with whatever characters they hold. `commands` is task -> how it was
+    called and why, where not as in the assignment.
     """
 
     submission: str
@@ -67,6 +68,7 @@ class Report:
     sync_ratio: dict[str, float] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)
     outputs: dict[str, list[dict[str, str]]] = field(default_factory=dict)
+    commands: dict[str, str] = field(default_factory=dict)
 
     @property
     def points(self) -> float:

@@ -1,5 +1,6 @@
 """Runs a submission's tasks in every setting that their checks look at, beside the reference."""
 
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -8,6 +9,7 @@ from statistics import median
 from cluster.ports import free_port
 from common.tasks import Task
 from grading import inputs
+from grading.calls import IGNORED, Calls, neighbors
 from grading.checks.ended_early import saw_an_epoch
 from grading.checks.evidence import Evidence
 from grading.checks.graded_task import GradedTask
@@ -16,15 +18,15 @@ from grading.checks.reader import ending, read_rank
 from grading.checks.replayed import comparable, rows_read
 from grading.checks.written import find_texts, read_texts
 from grading.commands import command_of, placeholders
+from grading.mapping import Mapping
 from grading.plan import Run
 from grading.reference import REFERENCE, has_reference
 from grading.sandbox.remote import in_process
 from grading.sandbox.sandbox import run_workers
 from grading.sandbox.session import Session
 
-SYSTEM = ("", "usr", "etc", "opt", "var", "lib", "bin", "home", "root")
-IGNORED = shutil.ignore_patterns(".git", ".venv", "__pycache__", "runs", "*.safetensors", "*.bin")
 TOO_COSTLY = ("time", "memory")  # a run that was killed for these is not repeated in other settings
+ASSERTS_TOTAL = re.compile(rf"assert\b[^\n]*\b{inputs.ASSIGNED_BATCH}\b.*\nAssertionError", re.S)
 OLD_OPTIMIZERS = ("transformers.", "pytorch_transformers.")
 
 
@@ -36,9 +38,9 @@ class Runner:
     `outputs` is what each rank printed, as in grading.results.Report.
     """
 
-    def __init__(self, path: Path, mapping: dict[str, dict], session: Session):
+    def __init__(self, path: Path, mapping: Mapping, session: Session):
         self.path = path
-        self.mapping = mapping
+        self.calls = Calls(path, mapping, session)
         self.session = session
         self.isolation = ""
         self.sync_ratio = {}
@@ -46,11 +48,18 @@ class Runner:
 
     def run_task(self, task: Task, settings: list[str], tolerances: dict) -> GradedTask:
         """Run a task in the settings, until one fails before it has shown an epoch."""
+        total = int(self.calls.entry(task).facts.get("total_batch", inputs.TOTAL_BATCH))
+        graded = self.run_with(total, task, settings, tolerances)
+        if total == inputs.TOTAL_BATCH and asserts_its_total(graded):
+            return self.run_with(inputs.ASSIGNED_BATCH, task, settings, tolerances)
+        return graded
+
+    def run_with(self, total: int, task: Task, settings: list[str], tolerances: dict) -> GradedTask:
+        """The same with a total batch."""
         workers = self.session.workers if task.distributed else 1
-        batch = inputs.TOTAL_BATCH // workers
-        graded = GradedTask(task, workers, batch, tolerances, self.session.labels)
+        graded = GradedTask(task, workers, total // workers, tolerances, self.session.labels)
         for name in settings:
-            evidence = self.run_setting(graded, inputs.SETTINGS[name])
+            evidence = self.run_setting(graded, inputs.setting_for(name, total))
             graded.runs[name] = evidence
             if evidence.seen.ended.reason in TOO_COSTLY:
                 break
@@ -112,10 +121,11 @@ class Runner:
         self, graded: GradedTask, setting: inputs.Setting, folder: Path, output: Path, data: list
     ):
         """The command of every worker; `data` has the folder of each one's data."""
-        own = self.mapping.get(graded.task.name, {})
+        own = self.calls.entry(graded.task).facts
         shared = placeholders(setting, self.session.inputs / "model", output)
         shared |= {
             "batch": graded.batch,
+            "total_batch": graded.batch * graded.workers,
             "master_port": free_port(),
             "world_size": graded.workers,
         }
@@ -150,6 +160,12 @@ def drop_unfinished(ranks: list[Rank]):
             del rank.steps[-1]
 
 
+def asserts_its_total(graded: GradedTask) -> bool:
+    """Whether it stopped at an assertion of the assignment's total batch."""
+    ranks = next(iter(graded.runs.values())).seen.ranks
+    return any(ASSERTS_TOTAL.search(rank.err) for rank in ranks if not rank.steps)
+
+
 def why_no_reference(seen: Observation) -> str:
     """Why a run cannot be compared with the reference; "" if it can."""
     if not has_reference():
@@ -164,9 +180,3 @@ def why_no_reference(seen: Observation) -> str:
     if any(rank.broken for rank in ranks):
         return "the probe's record of the run is damaged"
     return ""
-
-
-def neighbors(path: Path) -> tuple[Path, ...]:
-    """The folder that holds the other submissions, unless it is one of the system's."""
-    parent = path.resolve().parent
-    return () if len(parent.parts) <= 2 and parent.name in SYSTEM else (parent,)

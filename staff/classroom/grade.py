@@ -18,6 +18,7 @@ from pathlib import Path
 
 from common.errors import UserError
 from common.tasks import TASKS
+from grading.mapping import AUTO
 from staff.classroom.entries import entries, nearest, shown
 from staff.classroom.marks import Row
 from staff.classroom.reports import ReportStore, content_digest, kit_digest
@@ -121,7 +122,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--jobs", type=int, default=1, help="submissions graded at once (default: 1)")
     add("--out", type=Path, default=Path("grades"), help="output folder (default: grades)")
     add("--tasks", help="grade only these, such as task2a,task2b")
-    add("--mapping", type=Path, help="grading.yaml for submissions without one")
+    add("--mapping", type=Path, help="auto, or a grading.yaml for what they leave out")
     add("--minutes", type=float, default=30, help="limit for each submission (default: 30)")
     add("--again", action="store_true", help="also grade what is already graded")
     add("--only", action="append", default=[], metavar="NAME", help="grade only this submission")
@@ -133,7 +134,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     args.tasks = tuple(args.tasks.split(",")) if args.tasks else None
     if wrong := set(args.tasks or ()) - set(TASKS):
         raise UserError(f"--tasks {','.join(sorted(wrong))}: choose from {','.join(TASKS)}")
-    if args.mapping and not args.mapping.is_file():
+    if args.mapping and str(args.mapping) != AUTO and not args.mapping.is_file():
         raise UserError(f"--mapping {args.mapping}: there is no such file")
     return args
 
@@ -143,7 +144,9 @@ def main(argv: list[str] | None = None) -> int:
     args, began = parse_arguments(argv), time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     args.out.mkdir(parents=True, exist_ok=True)
-    mapping = args.mapping.resolve() if args.mapping else None
+    mapping = args.mapping
+    if mapping and str(mapping) != AUTO:
+        mapping = mapping.resolve()
     seconds, only = 60 * args.minutes, tuple(args.only)
     options = Options(args.jobs, args.tasks, mapping, args.again, seconds, only)
     rows = grade_class(args.folder, args.out, options)

@@ -106,4 +106,6 @@ def kit_digest(tasks: Collection[str] | None, mapping: Path | None) -> str:
         if path.is_file() and path.suffix != ".pyc"
     ]
     options = f"{metadata.version('torch')} {sys.version} {sorted(tasks or [])}"
-    return f"{digest(files + ([('mapping', mapping)] if mapping else []))} {options}"
+    if mapping and mapping.is_file():
+        files.append(("mapping", mapping))
+    return f"{digest(files)} {options} {mapping.name if mapping else ''}"

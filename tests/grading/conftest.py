@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from common.errors import UserError
-from grading.commands import read_mapping
 from grading.grader import Submission
+from grading.hand_in.safe_text import line
+from grading.mapping import read_mapping
 from grading.results import PASSED
 from grading.sandbox.session import Session
 
@@ -12,18 +13,22 @@ import pytest
 
 KIT = Path(__file__).parents[2]
 GRADED = pytest.StashKey[list]()
+CALLS = pytest.StashKey[dict]()
 
 
 def pytest_addoption(parser):
     """Whose submission, and how it is run."""
     group = parser.getgroup("grading")
     group.addoption("--submission", default=str(KIT), help="its folder (default: the solution)")
-    group.addoption("--mapping", default=None, help="a grading.yaml for its own argument names")
+    group.addoption(
+        "--mapping", default=None, help="auto, or a grading.yaml for tasks that its own leaves out"
+    )
 
 
 def pytest_configure(config):
     """Show why a check was not run, or could not be made."""
     config.stash[GRADED] = []
+    config.stash[CALLS] = {}
     config.option.reportchars += "s"
 
 
@@ -38,7 +43,9 @@ def submission(request):
     except UserError as error:
         pytest.exit(str(error), returncode=2)
     with Session() as session:
-        yield Submission(path, mapping, session)
+        graded = Submission(path, mapping, session)
+        yield graded
+        request.config.stash[CALLS].update(graded.runner.calls.used)
 
 
 @pytest.fixture
@@ -50,6 +57,8 @@ def graded(request):
 def pytest_terminal_summary(terminalreporter, config):
     """The points of all checks that were asked for."""
     results = config.stash[GRADED]
+    for task, call in config.stash[CALLS].items():
+        terminalreporter.write_line(f"{task} was run as: {line(call, 2000)}")
     if results:
         points, possible = sum(r.points for r in results), sum(r.possible for r in results)
         passed = sum(r.status == PASSED for r in results)

@@ -1,0 +1,67 @@
+"""The calls of a submission's tasks: from a mapping, or proposed from the scripts' own --help."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from common.tasks import Task
+from grading.automatic import propose
+from grading.mapping import Entry, Mapping
+from grading.plan import Limits, Run
+from grading.sandbox.sandbox import run_workers
+from grading.sandbox.session import Session
+
+IGNORED = shutil.ignore_patterns(".git", ".venv", "__pycache__", "runs", "*.safetensors", "*.bin")
+SYSTEM = ("", "usr", "etc", "opt", "var", "lib", "bin", "home", "root")
+HELP_SECONDS = 30.0
+LONGEST = 2**17  # characters of help that are read
+
+
+class Calls:
+    """How the tasks of the submission in the folder `path` are called.
+
+    `used` is task -> in words, how it was called and why, where not as in the assignment.
+    """
+
+    def __init__(self, path: Path, mapping: Mapping, session: Session):
+        self.path = path
+        self.mapping = mapping
+        self.session = session
+        self.used = {}
+        self.helps = {}  # script -> what it prints for --help
+
+    def entry(self, task: Task) -> Entry:
+        """A task's row; UserError where none is given and its script's --help leaves it open."""
+        entry = self.mapping.entry(task.name)
+        if not entry.facts and self.mapping.auto:
+            proposed = propose(self.path, task, self.help_of)
+            entry = Entry(proposed, "proposed from the script's --help")
+        if entry.facts:
+            script, arguments = (entry.facts.get(key, "") for key in ("script", "arguments"))
+            call = " ".join((script or task.script, arguments or "(the assignment's arguments)"))
+            self.used[task.name] = f"{call} ({entry.source})"
+        return entry
+
+    def help_of(self, script: str) -> str:
+        """What a script prints for --help, run in the sandbox; "" if nothing in time."""
+        if script not in self.helps:
+            self.helps[script] = self.run_help(script)
+        return self.helps[script]
+
+    def run_help(self, script: str) -> str:
+        """Run it once."""
+        with tempfile.TemporaryDirectory(dir=self.session.folder, prefix="run-") as top:
+            folder, observed = Path(top) / "submission", Path(top) / "observed"
+            Path(top).chmod(0o711)
+            shutil.copytree(self.path, folder, ignore=IGNORED, symlinks=True)
+            limits = Limits(seconds=HELP_SECONDS)
+            commands, hidden = [[script, "--help"]], neighbors(self.path)
+            run_workers(Run(folder, commands, observed, hidden=hidden, limits=limits))
+            with (observed / "0.out").open(errors="replace") as file:
+                return file.read(LONGEST)
+
+
+def neighbors(path: Path) -> tuple[Path, ...]:
+    """The folder that holds the other submissions, unless it is one of the system's."""
+    parent = path.resolve().parent
+    return () if len(parent.parts) <= 2 and parent.name in SYSTEM else (parent,)
