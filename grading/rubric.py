@@ -86,6 +86,14 @@ class Check(NamedTuple):
         return f"{self.task}/{self.name}"
 
 
+class ManualItem(NamedTuple):
+    """What people judge, such as a part of the report; its points are entered by hand."""
+
+    name: str
+    title: str
+    points: float
+
+
 def load(file: Path = FILE, tasks: Collection[str] | None = None) -> list[Check]:
     """The rubric's checks, in order; only those of `tasks`, if given.
 
@@ -104,7 +112,7 @@ def load(file: Path = FILE, tasks: Collection[str] | None = None) -> list[Check]
         problem = problem_of(check)
         if problem:
             raise UserError(f"{file}: {check.id}: {problem}")
-    points = sum(check.points for check in found)
+    points = sum(item.points for item in (*found, *load_manual(file)))
     total = facts.get("total", "not given")
     if not isinstance(total, (int, float)) or abs(points - total) > 1e-6:
         raise UserError(
@@ -114,6 +122,25 @@ def load(file: Path = FILE, tasks: Collection[str] | None = None) -> list[Check]
     if unknown:
         raise UserError(f"there is no task {', '.join(sorted(unknown))} in {file}")
     return [check for check in found if not tasks or check.task in tasks]
+
+
+def load_manual(file: Path = FILE) -> list[ManualItem]:
+    """The rubric's manual items, in order; UserError for those that are not valid."""
+    try:
+        facts = yaml.safe_load(Path(file).read_text()).get("manual") or {}
+        found = [
+            ManualItem(str(name), str(item["title"]), float(item["points"]))
+            for name, item in facts.items()
+        ]
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{file}: `manual` is not valid ({type(error).__name__}: {error}); "
+            'write NAME: {title: "...", points: 10}'
+        ) from None
+    for item in found:
+        if not 0 <= item.points < inf:
+            raise UserError(f"{file}: manual/{item.name}: {item.points:g} points: give 0 or more")
+    return found
 
 
 def parse(task: str, name: str, points: float, facts: dict) -> Check:

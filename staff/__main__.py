@@ -6,6 +6,7 @@ from common.commands import run_command
 
 COMMANDS = {  # name -> (module, what it does)
     "grade": ("staff.classroom.grade", "grade a folder of submissions"),
+    "export": ("staff.classroom.export", "write grades for Canvas or Gradescope"),
     "gradescope": ("staff.classroom.gradescope", "make the autograder for Gradescope"),
     "handout": ("staff.handout.build", "make the students' repository from this one"),
     "timings": ("staff.timing.timings", "compare the times of many runs"),

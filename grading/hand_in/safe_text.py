@@ -55,6 +55,11 @@ def for_markdown(text: object, most: int = MOST) -> str:
     return "```text\n" + "\n".join(part for parts in wrapped for part in parts) + "\n```"
 
 
+def inline_markdown(text: object, most: int = 200) -> str:
+    """Text on a single line of Markdown, none of which is markup."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", line(text, most))
+
+
 def file_name(name: str) -> str:
     """A name that is safe for a file on any system, and differs where the names differ."""
     safe = "".join(c if c.isalnum() or c in "_-. " else "_" for c in name).strip(". ")

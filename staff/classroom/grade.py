@@ -13,13 +13,16 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from common.errors import UserError
 from common.tasks import TASKS
 from grading.mapping import AUTO
+from staff.classroom.decisions import Decisions
 from staff.classroom.entries import entries, nearest, shown
+from staff.classroom.feedback import write_feedback
 from staff.classroom.marks import Row
 from staff.classroom.reports import ReportStore, content_digest, kit_digest
 from staff.classroom.running import Options, grade_all, uninterrupted
@@ -41,8 +44,8 @@ def grade_class(folder: Path, out: Path, options: Options) -> list[Row]:
     Ctrl-C stops what is running, keeps the reports of what is finished and still writes the tables.
     """
     found, store = entries(folder, out), ReportStore(out / "reports")
-    if unknown := [name for name in options.only if name not in found]:
-        raise UserError(f"--only {unknown[0]}: no such submission; {nearest(unknown[0], found)}")
+    decisions = Decisions(folder, out, found, options.course)
+    options = replace(options, only=tuple(chosen(options.only, decisions.names)))
     remove_abandoned()
     rows = {name: Row(shown(name), error=NOT_REACHED, pending=True) for name in found}
     try:
@@ -51,10 +54,31 @@ def grade_class(folder: Path, out: Path, options: Options) -> list[Row]:
         grade_waiting(waiting, stamps, store, options, rows)
     finally:
         with uninterrupted():
-            for path in write_tables(out, list(rows.values())):
-                print(f"wrote {path}")
-            print(summary_text(list(rows.values())))
+            rows = {name: decisions.applied(name, row) for name, row in rows.items()}
+            write_all(out, decisions, rows, options.anonymous)
     return list(rows.values())
+
+
+def chosen(only: Sequence[str], names: Mapping[str, str]) -> Iterator[str]:
+    """The submissions that --only names; UserError for one that is not there."""
+    for name in only:
+        if name not in names:
+            raise UserError(f"--only {name}: no such submission; {nearest(name, names)}")
+        yield names[name]
+
+
+def write_all(out: Path, decisions: Decisions, rows: Mapping[str, Row], hidden: bool) -> None:
+    """Write tables and feedback, with `hidden` also under pseudonyms, and print the summary."""
+    folders = {out: list(rows.values())}
+    if hidden:
+        folders[out / "anonymous"] = decisions.hidden(rows)
+    for folder, each in folders.items():
+        for path in write_tables(folder, each):
+            print(f"wrote {path}")
+        print(f"wrote {folder / 'feedback'}: {write_feedback(folder / 'feedback', each)} of them")
+    if template := decisions.write_template(hidden):
+        print(f"wrote {template}: enter the points of the manual items there")
+    print(summary_text(list(rows.values())))
 
 
 def examine(
@@ -73,11 +97,11 @@ def examine(
             why = str(error) if isinstance(error, UserError) else why
             rows[name] = Row(shown(name), error=f"cannot read it: {why}")
             continue
-        chosen = not options.only or name in options.only
+        wanted = not options.only or name in options.only
         report = store.get(name, stamp)
-        if report and not (options.again and chosen):
+        if report and not (options.again and wanted):
             rows[name] = Row(shown(name), report)
-        elif chosen:
+        elif wanted:
             stamps[name] = stamp
         elif last := store.last(name):
             rows[name] = Row(shown(name), last, note=STALE)
@@ -126,6 +150,8 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--minutes", type=float, default=30, help="limit for each submission (default: 30)")
     add("--again", action="store_true", help="also grade what is already graded")
     add("--only", action="append", default=[], metavar="NAME", help="grade only this submission")
+    add("--course", type=Path, metavar="FILE", help="settings (default: staff/course.yaml)")
+    add("--anonymous", action="store_true", help="also write tables under pseudonyms")
     args = parser.parse_args(argv)
     if args.jobs < 1:
         raise UserError(f"--jobs {args.jobs}: give 1 or more")
@@ -134,8 +160,10 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     args.tasks = tuple(args.tasks.split(",")) if args.tasks else None
     if wrong := set(args.tasks or ()) - set(TASKS):
         raise UserError(f"--tasks {','.join(sorted(wrong))}: choose from {','.join(TASKS)}")
-    if args.mapping and str(args.mapping) != AUTO and not args.mapping.is_file():
-        raise UserError(f"--mapping {args.mapping}: there is no such file")
+    for flag in ("mapping", "course"):
+        file = getattr(args, flag)
+        if file and not file.is_file() and (flag, str(file)) != ("mapping", AUTO):
+            raise UserError(f"--{flag} {file}: there is no such file")
     return args
 
 
@@ -148,7 +176,9 @@ def main(argv: list[str] | None = None) -> int:
     if mapping and str(mapping) != AUTO:
         mapping = mapping.resolve()
     seconds, only = 60 * args.minutes, tuple(args.only)
-    options = Options(args.jobs, args.tasks, mapping, args.again, seconds, only)
+    options = Options(
+        args.jobs, args.tasks, mapping, args.again, seconds, only, args.course, args.anonymous
+    )
     rows = grade_class(args.folder, args.out, options)
     print(f"grading took {(time.monotonic() - began) / 60:.1f} minutes")
     return 1 if any(row.error and not row.pending for row in rows) else 0

@@ -126,14 +126,16 @@ class Row:
     @property
     def notes(self) -> str:
         """Everything about it that an instructor should see besides the points."""
-        changed = [mark for mark in self.marks if mark.overridden and mark.result]
+        changed = [
+            f"{mark.name} overridden: {mark.points:g}, not {mark.result.points:g}"
+            for mark in self.marks
+            if mark.overridden and mark.result
+        ]
         parts = [
             f"{PENDING if self.pending else UNGRADED}: {self.error}" if self.error else "",
             self.note,
             self.late.text if self.late else "",
-            "; ".join(
-                f"{m.name} overridden: {m.points:g}, not {m.result.points:g}" for m in changed
-            ),
+            "; ".join(changed),
             f"not entered yet: {', '.join(self.missing)}" if self.missing and self.report else "",
         ]
         return "; ".join(part for part in parts if part)

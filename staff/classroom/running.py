@@ -18,7 +18,11 @@ from tqdm import tqdm
 
 @dataclass(frozen=True)
 class Options:
-    """How submissions are graded; `seconds` are each one's at most. `only`: names, or all."""
+    """How submissions are graded: `seconds` are each one's at most, `only` names those to grade.
+
+    `course` is the settings' file, in place of staff/course.yaml; with `anonymous` the tables are
+    also written under pseudonyms.
+    """
 
     jobs: int = 1
     tasks: tuple[str, ...] | None = None
@@ -26,6 +30,8 @@ class Options:
     again: bool = False
     seconds: float = 1800.0
     only: tuple[str, ...] = ()
+    course: Path | None = None
+    anonymous: bool = False
 
 
 def grade_all(

@@ -46,7 +46,7 @@ def copy(tmp_path_factory):
     before, after = table.read_text().split("\n)\nTASKS = ")
     table.write_text(f"{before}\n{ROW})\nTASKS = {after}")
     rubric = folder / "grading" / "rubric.yaml"
-    text = rubric.read_text().replace("total: 100", "total: 106").rstrip("\n")
+    text = rubric.read_text().replace("total: 120", "total: 126").rstrip("\n")
     rubric.write_text(f"{text}\n{POINTS}")
     return folder
 
