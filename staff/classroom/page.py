@@ -11,7 +11,7 @@ from staff.classroom.marks import PENDING, UNGRADED, Mark, Row
 from staff.classroom.summary import causes_text, columns_of, summary
 
 TEMPLATE = Path(__file__).with_name("class_page.html")
-LONGEST_NAME = 28  # characters of it that are shown; the title has all
+LONGEST_NAME = 24  # characters of it that are shown; the title has all
 OVERRIDDEN, NOT_ENTERED = "✎", "…"
 # Status -> what a cell shows, and its class in the page.
 SIGNS = {
@@ -34,7 +34,7 @@ def as_page(rows: Sequence[Row]) -> str:
         "COUNT": ", ".join(counts),
         "SUMMARY": "\n".join(map(summary_row, summary(rows))),
         "TASKS": "".join(
-            f'<th colspan="{len(names) + 1}" scope="colgroup">{for_html(task)}</th>'
+            f'<th colspan="{len(names) + 1}" scope="colgroup"><span>{for_html(task)}</span></th>'
             for task, names in tasks.items()
         ),
         "CHECKS": "".join(map(task_heads, tasks.values())),
@@ -81,7 +81,8 @@ def page_row(row: Row, tasks: dict[str, list[str]]) -> str:
         found = [marks.get(each) for each in names]
         cells += [cell(row.name, mark) for mark in found]
         cells.append(sum_cell([mark for mark in found if mark]))
-    cells.append(f'<td class="note">{for_html(line(row.notes, 300))}</td>')
+    notes = for_html(line(row.notes, 1000))
+    cells.append(f'<td class="note" title="{notes}">{notes}</td>')
     return f"{opening}{head}{''.join(cells)}</tr>"
 
 
