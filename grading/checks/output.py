@@ -23,15 +23,15 @@ OTHER_METRICS = (
         "the metric printed is that of rank 0's share of the dev set alone",
     ),
     (
+        "with rows that are scored twice",
+        "scored_twice",
+        "rows that fill up the ranks' shares are scored twice: cut them off before scoring",
+    ),
+    (
         "the mean of the ranks' shares",
         "shard_evaluated",
         "the metric printed is the mean of the ranks' metrics, whose shares have different sizes: "
         "add up the numbers of right predictions and of rows",
-    ),
-    (
-        "with rows that are scored twice",
-        "scored_twice",
-        "rows that fill up the ranks' shares are scored twice: cut them off before scoring",
     ),
 )
 
@@ -157,7 +157,7 @@ def metric(graded: GradedTask) -> Outcome:
 def other_metrics(parts: list[list[float]]) -> tuple[float, float, float]:
     """The figures of OTHER_METRICS, of the ranks' rows: 1.0 for each that was predicted right."""
     every = [value for part in parts for value in part]
-    return mean(parts[0]), mean(map(mean, parts)), mean(every)
+    return mean(parts[0]), mean(every), mean(map(mean, parts))
 
 
 def decimals(values: Iterable[float]) -> str:
