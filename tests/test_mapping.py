@@ -3,6 +3,7 @@
 from common.errors import UserError
 from common.tasks import TASKS
 from grading.commands import command_of
+from grading.inputs import SETTINGS, setting_for
 from grading.mapping import LARGEST, read_mapping
 
 import pytest
@@ -73,3 +74,44 @@ def test_every_scalar_is_text_whatever_its_tag(tmp_path):
     text = "task1: {script: 1e5, arguments: !!python/name:os.getcwd abc }\n"
     found = read_mapping(written(tmp_path, text))
     assert found.own == {"task1": {"script": "1e5", "arguments": "abc"}}
+
+
+def test_its_own_rows_win_and_a_given_file_fills_in_what_they_leave_out(tmp_path):
+    own = written(tmp_path, "default: {arguments: own}\ntask1: {script: mine.py}\n")
+    (tmp_path / "given.yaml").write_text("task2b: {script: given.py, arguments: given}\n")
+    mapping = read_mapping(own, tmp_path / "given.yaml")
+    assert mapping.entry("task1").facts == {"script": "mine.py", "arguments": "own"}
+    assert mapping.entry("task2b") == ({"arguments": "own"}, "its own grading.yaml")
+
+    written(tmp_path, "task1: {script: mine.py}\n")
+    mapping = read_mapping(own, tmp_path / "given.yaml")
+    assert mapping.entry("task1") == ({"script": "mine.py"}, "its own grading.yaml")
+    assert mapping.entry("task2b").source == "given.yaml"
+    assert mapping.entry("task3") == ({}, "")
+
+
+def test_a_given_row_overrides_only_where_it_says_so_and_it_is_reported(tmp_path):
+    own = written(tmp_path, "task1: {script: mine.py}\ntask3: {script: mine.py}\n")
+    (tmp_path / "given.yaml").write_text("task1: {script: given.py, override: yes}\n")
+    mapping = read_mapping(own, tmp_path / "given.yaml")
+    assert mapping.entry("task1").facts["script"] == "given.py"
+    assert mapping.entry("task1").source == "given.yaml, in place of its own grading.yaml"
+    assert mapping.entry("task3").facts["script"] == "mine.py"
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ("task9: {script: a}", "there is no task 'task9'"),
+        ("task1: {scripts: a}", "task1: scripts: use script"),
+        ("task1: {total_batch: 48}", "total_batch: choose 16 or 64"),
+    ],
+)
+def test_a_typing_error_is_named(row, why, tmp_path):
+    with pytest.raises(UserError, match=why):
+        read_mapping(written(tmp_path, row))
+
+
+def test_a_larger_total_batch_takes_more_epochs_for_as_many_updates():
+    assert setting_for("adamw", 16) == SETTINGS["adamw"]
+    assert setting_for("adamw", 64).epochs == 4 * SETTINGS["adamw"].epochs

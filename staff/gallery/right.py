@@ -1,6 +1,6 @@
 """Right submissions, each written differently from the solution."""
 
-from . import evaluations, pairs, samplers, tricks
+from . import course_scripts, evaluations, pairs, samplers, tricks
 from .lines import (
     EVALUATION,
     FORWARD,
@@ -177,4 +177,5 @@ RIGHT = (
         note="a script of its own in the manner of 2019, on pytorch_transformers",
     ),
     *pairs.RIGHT,
+    *course_scripts.COURSE_RIGHT,
 )

@@ -29,7 +29,9 @@ def score(variant, session):
     with tempfile.TemporaryDirectory(prefix="gallery-") as folder:
         submission = Path(folder) / variant.name
         build(variant, submission)
-        report = grade(submission, tasks=[variant.task], session=session)
+        report = grade(
+            submission, tasks=[variant.task], mapping=variant.mapping or None, session=session
+        )
     return Score(variant, report, problem_of(variant, report))
 
 

@@ -36,13 +36,20 @@ class File(NamedTuple):
     text: str
 
 
+class Move(NamedTuple):
+    """A file under another path."""
+
+    file: str
+    to: str
+
+
 class Variant(NamedTuple):
     """One submission, and what grading must say of it.
 
     `task` is the task it is about ("task2a"); `edits` turn this repository's solution, or the
     files in `folder` (beside this module), into it. A wrong one fails the checks in `fails`, the
     first with the `cause`; a right one has neither. `note` is one line: what it does. `needs` is
-    a module that must be installed to run it.
+    a module that must be installed to run it, `mapping` what --mapping is given.
     """
 
     name: str
@@ -53,6 +60,7 @@ class Variant(NamedTuple):
     note: str = ""
     folder: str = ""
     needs: str = ""
+    mapping: str = ""
 
 
 def script(task):
@@ -87,7 +95,10 @@ def build(variant, destination):
         copy_solution(destination)
     for edit in variant.edits:
         path = destination / edit.file
-        if isinstance(edit, File):
+        if isinstance(edit, Move):
+            (destination / edit.to).parent.mkdir(exist_ok=True)
+            path.rename(destination / edit.to)
+        elif isinstance(edit, File):
             path.write_text(edit.text)
         elif isinstance(edit, Function):
             path.write_text(with_function(path.read_text(), edit))

@@ -1,6 +1,6 @@
 """All wrong submissions, and here those that do not run to their end, or do not mean to be fair."""
 
-from . import mistakes, pairs, tricks
+from . import course_scripts, mistakes, pairs, tricks
 from .lines import (
     AVERAGE,
     SCHEDULE,
@@ -157,4 +157,5 @@ TWINS = (
         needs="pytorch_transformers",
     ),
 )
-WRONG = (*GRADIENTS, *TRAINING, *RUNS, *ENDINGS, *TWINS, *pairs.WRONG)
+COURSE = course_scripts.COURSE_WRONG
+WRONG = (*GRADIENTS, *TRAINING, *RUNS, *ENDINGS, *TWINS, *pairs.WRONG, *COURSE)
