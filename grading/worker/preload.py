@@ -1,5 +1,6 @@
 """Imported once, by the fork server: workers that it forks start at once, and share its memory."""
 
+import contextlib
 import gc
 
 import common  # noqa: F401 settings that must be made before torch is loaded
@@ -18,6 +19,11 @@ from transformers import (  # noqa: F401
     BertTokenizerFast,  # pyright: ignore[reportAttributeAccessIssue]
     get_linear_schedule_with_warmup,
 )
+
+with contextlib.suppress(ImportError, AttributeError):  # of some versions only; saves 0.15 s each
+    from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
+    get_checkpoint_conversion_mapping("bert")  # compiles 900 regular expressions, once
 
 gc.collect()
 gc.freeze()  # a collection in a worker would copy all these pages
