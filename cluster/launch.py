@@ -68,10 +68,15 @@ class Result:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the workers run: rank 0's address, and the command that a rank runs under."""
+    """Where the workers run: rank 0's address, and the command that a rank runs under.
+
+    `port` is rank 0's (default: a free one of this machine); `python` is the workers' interpreter.
+    """
 
     master_ip: str = "127.0.0.1"
     prefix: Callable[[int], list[str]] = lambda _: []
+    port: int | None = None
+    python: str = sys.executable
 
 
 THIS_MACHINE = Place()
@@ -97,12 +102,13 @@ def launch(
     env = dict(os.environ if env is None else env)
     threads = env["OMP_NUM_THREADS"] = env.get("OMP_NUM_THREADS") or str(threads_each(workers))
     screen, events, team = Screen(quiet), queue.SimpleQueue(), []
-    with reserved_port() as port, _signals_to(events.put):
+    reserved = contextlib.nullcontext(place.port) if place.port else reserved_port()
+    with reserved as port, _signals_to(events.put):
         screen.line(f"cluster.launch: workers: {workers}, port: {port}, threads each: {threads}")
         flags = f"--master_ip {place.master_ip} --master_port {port} --world_size {workers}"
         try:
             for rank in range(workers):
-                script = [sys.executable, "-u", *command, *flags.split(), "--local_rank", str(rank)]
+                script = [place.python, "-u", *command, *flags.split(), "--local_rank", str(rank)]
                 team.append(start([*place.prefix(rank), *script], rank, env, quiet))
             on_start(team)
             attendants = [thread for w in team for thread in attend(w, screen, events.put)]
