@@ -315,3 +315,21 @@ def test_decisions_survive_regrading(room, tmp_path, monkeypatch):
     assert "<b>" not in page
     (hidden,) = (out / "anonymous" / "feedback").glob("*.md")
     assert "ann" not in hidden.read_text()
+
+
+def test_manual_items_are_part_of_the_rubrics_total(tmp_path):
+    text = "checks: {runs: {title: t, needs: []}}\npoints: {task1: {runs: 1}}\n"
+    text += "manual: {reasoning: {title: R, points: 4}}\n"
+    file = tmp_path / "rubric.yaml"
+    file.write_text(text + "total: 5\n")
+    rubric.load(file)
+    assert rubric.load_manual(file) == [ManualItem("reasoning", "R", 4.0)]
+    file.write_text(text + "total: 1\n")
+    with pytest.raises(UserError, match="its points sum to 5, but `total` is 1"):
+        rubric.load(file)
+    file.write_text(text.replace("points: 4", "points: -4"))
+    with pytest.raises(UserError, match="manual/reasoning: -4 points: give 0 or more"):
+        rubric.load_manual(file)
+    file.write_text(text.replace("{title: R, points: 4}", "4"))
+    with pytest.raises(UserError, match="`manual` is not valid"):
+        rubric.load_manual(file)
