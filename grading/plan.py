@@ -16,6 +16,8 @@ class Limits:
     grace: float = 8.0  # after one worker has failed, for the others to report what they saw
     memory: int = 3 * 2**30  # of each worker
     file: int = 256 * 2**20  # size of one file
+    disk: int = 2 * 2**30  # of all files
+    files: int = 100_000
     processes: int = 512  # and threads, of all its workers
 
 
@@ -25,8 +27,8 @@ class Run:
 
     `folder` is the submission's own copy; its user will own it, and the `writable` folders.
     `observed` receives the probes' records, where the submission cannot reach them. `readable` are
-    folders that it needs, `hidden` folders that it must not see. `learning_rate` and `pause`
-    (seconds) are for the probe.
+    folders that it needs; it sees none but these, and for the `hidden` ones that is verified.
+    `learning_rate` and `pause` (seconds) are for the probe.
     """
 
     folder: Path
@@ -45,8 +47,9 @@ class Run:
 class Ended:
     """How a run ended: an exit code by rank (minus the signal's number), None for one that hung.
 
-    `reason` is "" or why all were killed: "time", "idle", "memory", "grace" or "interrupted";
-    `first` is the rank that failed first, or None; `stacks` are the workers' stacks at that moment.
+    `reason` is "" or why all were killed: "time", "idle", "memory", "disk", "grace" or
+    "interrupted"; `first` is the rank that failed first, or None; `stacks` are the workers' stacks
+    at that moment.
     """
 
     codes: list[int | None]

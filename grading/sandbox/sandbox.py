@@ -5,22 +5,32 @@ import multiprocessing
 import os
 import signal
 import tempfile
-import time
-from dataclasses import dataclass
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NoReturn
 
-from grading.plan import STACK_SIGNAL, Ended, Limits, Run
-from grading.worker.isolation import isolate
+from grading.plan import Ended, Run
+from grading.sandbox.watching import end_all, loopback_bytes, watch
+from grading.worker.inside import in_words, verify
+from grading.worker.isolation import (
+    LINUX,
+    drop_privileges,
+    hand_over,
+    limit,
+    new_user,
+    separate,
+)
+from grading.worker.libc import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
+from grading.worker.root import enter_root
 
-import psutil
-
+Work = Callable[..., NoReturn]
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["grading.worker.preload"])
-IDLE_SHARE = 0.02  # of a core: a worker that uses less only sends heartbeats
-POLL_SECONDS = 0.1  # between looks at the workers
-STACK_SECONDS = 2.0  # for the workers to write their stacks
-EMPTY_BYTES = 2**30  # size of the empty file systems over what is hidden
+
+
+class NotContainedError(RuntimeError):
+    """Why processes could not be given a root folder and process numbers of their own."""
 
 
 def run_workers(run: Run) -> Ended:
@@ -28,8 +38,16 @@ def run_workers(run: Run) -> Ended:
 
     Raises RuntimeError if the workers could not be started or watched.
     """
+    if LINUX and os.geteuid() == 0:
+        with contextlib.suppress(NotContainedError):
+            return in_job(run, contained=True)
+    return in_job(run, contained=False)
+
+
+def in_job(run: Run, contained: bool) -> Ended:
+    """The same, in processes of their own or with less; NotContainedError if that fails."""
     ours, theirs = FORKS.Pipe()
-    process = FORKS.Process(target=job, args=(run, theirs), daemon=True)
+    process = FORKS.Process(target=job, args=(run, theirs, contained), daemon=True)
     process.start()
     theirs.close()
     try:
@@ -39,36 +57,93 @@ def run_workers(run: Run) -> Ended:
     finally:
         ours.close()  # the job sees this, and kills all workers
         process.join()
-    if isinstance(ended, str):
-        raise RuntimeError(ended)
+    if isinstance(ended, Exception):
+        raise ended
     return ended
 
 
-def job(run: Run, pipe: Connection) -> None:
+def job(run: Run, pipe: Connection, contained: bool) -> None:
     """In a separate process: start the workers, watch them, and send how they ended."""
-    from grading.worker import worker  # loaded already by the fork server, which alone has torch
+    from grading.worker import worker  # the fork server alone has torch; no kit is seen later
 
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    workers = []
+    ended = None
     try:
         run.observed.mkdir(parents=True, exist_ok=True, mode=0o700)
         files = [open_files(run.observed, rank) for rank in range(len(run.commands))]
-        hidden = (run.observed, *run.hidden)
-        run.user, isolation = isolate(
-            (run.folder, *run.writable), run.readable, hidden, EMPTY_BYTES
-        )
-        before = loopback_bytes()
-        for command, descriptors in zip(run.commands, files, strict=True):
-            workers.append(start(worker.work, command, run, *descriptors))
-        ended = watch(run.limits, workers, pipe, [descriptors[1] for descriptors in files])
-        ended.isolation, ended.loopback = isolation, loopback_bytes() - before
+        run.user = new_user(contained)
+        if run.user is not None:
+            hand_over((run.folder, *run.writable), run.user)
+        if contained:
+            as_first_process(run, files, pipe, worker.work)
+        else:
+            if LINUX:
+                prctl(PR_SET_CHILD_SUBREAPER)  # orphans become our children
+            ended = supervise(run, files, pipe, worker.work)
+    except NotContainedError as error:
+        ended = error
     except BaseException as error:
-        ended = f"{type(error).__name__}: {error}"
+        ended = RuntimeError(f"{type(error).__name__}: {error}")
     finally:
         end_all()
     with contextlib.suppress(OSError):
+        pipe.send(ended) if ended else None
+
+
+def as_first_process(run: Run, files: list[list[int]], pipe: Connection, work: Work) -> None:
+    """Fork the first process of new process numbers, which does the rest; return when it is over.
+
+    When it ends, the system kills all that it has started. NotContainedError if it cannot be made.
+    """
+    try:
+        separate()
+    except OSError as error:
+        raise NotContainedError(str(error)) from None
+    first = os.fork()
+    if first:
+        os.waitpid(first, 0)
+        return
+    try:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        enter_root(run.observed, (run.folder, *run.writable), run.readable, run.user or 0)
+        ended = supervise(run, files, pipe, work)
+    except OSError as error:
+        ended = NotContainedError(str(error))
+    except BaseException as error:
+        ended = RuntimeError(f"{type(error).__name__}: {error}")
+    with contextlib.suppress(OSError):
         pipe.send(ended)
+    os._exit(0)
+
+
+def supervise(run: Run, files: list[list[int]], pipe: Connection, work: Work) -> Ended:
+    """Start the workers and watch them to their end."""
+    isolation, before = in_words(verified(run)), loopback_bytes()
+    workers = [
+        start(work, command, run, *descriptors)
+        for command, descriptors in zip(run.commands, files, strict=True)
+    ]
+    ended = watch(run, workers, pipe, [descriptors[1] for descriptors in files])
+    ended.isolation, ended.loopback = isolation, loopback_bytes() - before
+    return ended
+
+
+def verified(run: Run) -> str:
+    """What `verify` finds in a process that has no more rights than a worker."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        with contextlib.suppress(BaseException):
+            drop_privileges(run.user)
+            limit(run.limits, run.user)
+            os.write(write, verify(run).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read) as file:
+        text = file.read()
+    os.waitpid(pid, 0)
+    return text
 
 
 def open_files(folder: Path, rank: int) -> list[int]:
@@ -85,111 +160,10 @@ def temporary() -> int:
         return os.dup(file.fileno())
 
 
-def start(work, *arguments) -> int:
+def start(work: Work, *arguments) -> int:
     """Fork a process that calls `work`, which never returns; returns its process id."""
     pid = os.fork()
     if not pid:
         os.setpgid(0, 0)
         work(*arguments)
     return pid
-
-
-def watch(limits: Limits, workers: list[int], pipe: Connection, stacks: list[int]) -> Ended:
-    """Wait until all workers have ended, or until there is a reason to kill them."""
-    now = time.monotonic()
-    clock = Clock(now, psutil.Process().memory_info().rss, changed=now)
-    ended = Ended([None] * len(workers))
-    while not ended.reason:
-        reap(workers, ended)
-        if None not in ended.codes:
-            return ended
-        ended.reason = clock.reason(limits, len(workers), ended.first is not None)
-        if not ended.reason and pipe.poll(POLL_SECONDS):
-            ended.reason = "interrupted"  # the grader is gone
-    ended.stacks = take_stacks(workers, ended, stacks)
-    return ended
-
-
-@dataclass
-class Clock:
-    """When a job's workers started, last used a core, and first failed; times in seconds."""
-
-    start: float
-    base: int  # bytes of memory that every worker shares with this process
-    changed: float
-    used: float = 0.0  # CPU seconds at that time
-    failed: float | None = None
-
-    def reason(self, limits: Limits, workers: int, failed: bool) -> str:
-        """Why the workers are to be killed now; "" if they are not."""
-        now = time.monotonic()
-        seconds, memory = usage(self.base)
-        if abs(seconds - self.used) > IDLE_SHARE * limits.idle * workers:
-            self.used, self.changed = seconds, now
-        if failed and self.failed is None:
-            self.failed = now
-        if now - self.start > limits.seconds:
-            return "time"
-        if memory > limits.memory * workers:
-            return "memory"
-        if self.failed and now - self.failed > limits.grace:
-            return "grace"
-        return "idle" if now - self.changed > limits.idle else ""
-
-
-def reap(workers: list[int], ended: Ended) -> None:
-    """Record the exit codes of workers that have ended."""
-    for rank, pid in enumerate(workers):
-        if ended.codes[rank] is None:
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                ended.codes[rank] = code = os.waitstatus_to_exitcode(status)
-                if code and ended.first is None:
-                    ended.first = rank
-
-
-def usage(base: int) -> tuple[float, int]:
-    """(CPU seconds, bytes of memory beyond `base` each) of all processes of this job."""
-    seconds = memory = 0
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            times = process.cpu_times()
-            seconds += times.user + times.system
-            memory += max(0, process.memory_info().rss - base)
-    return seconds, memory
-
-
-def take_stacks(workers: list[int], ended: Ended, stacks: list[int]) -> list[str]:
-    """The stack of every worker that still runs, as faulthandler writes it; "" of the others."""
-    running = [rank for rank, code in enumerate(ended.codes) if code is None]
-    for rank in running:
-        os.kill(workers[rank], STACK_SIGNAL)
-    deadline = time.monotonic() + STACK_SECONDS
-    while running and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS / 4)
-        running = [rank for rank in running if os.fstat(stacks[rank]).st_size == 0]
-    texts = []
-    for descriptor in stacks:
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        texts.append(os.read(descriptor, 65536).decode("utf-8", "replace"))
-    return texts
-
-
-def loopback_bytes() -> int:
-    """Bytes that have crossed the loopback interface."""
-    counters = psutil.net_io_counters(pernic=True, nowrap=False)
-    return sum(counters[name].bytes_sent for name in ("lo", "lo0") if name in counters)
-
-
-def end_all() -> None:
-    """Kill every process that this job has started, with their children, and wait for them."""
-    while children := psutil.Process().children(recursive=True):
-        for child in children:
-            with contextlib.suppress(psutil.Error):
-                child.kill()
-        gone, _ = psutil.wait_procs(children, timeout=1)
-        if not gone and all(c.status() == psutil.STATUS_ZOMBIE for c in children if c.is_running()):
-            break
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass

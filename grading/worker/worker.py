@@ -6,7 +6,6 @@ import faulthandler
 import gc
 import os
 import random
-import resource
 import runpy
 import signal
 import sys
@@ -16,9 +15,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from common.tasks import TASKS
-from grading.plan import STACK_SIGNAL, Limits, Run
-from grading.worker.isolation import drop_privileges
+from grading.plan import STACK_SIGNAL, Run
+from grading.worker.isolation import drop_privileges, limit
 from grading.worker.probe import Probe
+from grading.worker.root import library_paths
 
 import numpy as np
 import torch
@@ -45,8 +45,6 @@ ENVIRONMENT = {
     "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",  # scripts load the features that they have cached
     "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
 }
-UNUSED_BYTES = 16 * 2**30  # of address space that torch maps without using it
-CLEANUP_SECONDS = 5  # of a core beyond the limit, for the process to end by itself
 
 
 def work(
@@ -107,31 +105,13 @@ def replace_inherited_fds(kept: set[int]) -> None:
     os.close(nothing)
 
 
-def limit(limits: Limits, user: int | None) -> None:
-    """Limit this process and its children."""
-    bounds = {
-        resource.RLIMIT_AS: UNUSED_BYTES + limits.memory,
-        resource.RLIMIT_FSIZE: limits.file,
-        resource.RLIMIT_CPU: int(limits.seconds) + CLEANUP_SECONDS,
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_NOFILE: 512,
-    }
-    if user is not None:  # a separate user: otherwise all processes of this user would count
-        bounds[resource.RLIMIT_NPROC] = limits.processes
-    for which, most in bounds.items():
-        hard = resource.getrlimit(which)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        with contextlib.suppress(ValueError, OSError):  # macOS lacks some of them
-            resource.setrlimit(which, (most, most))
-
-
 def unload_kit_modules(folder: Path, script: str) -> None:
     """Unload the kit's own modules, so that only the submission's can be imported."""
     for name in list(sys.modules):
         if name.split(".")[0] in KIT_MODULES:
             del sys.modules[name]
     sys.meta_path[:] = [finder for finder in sys.meta_path if "__editable__" not in repr(finder)]
-    libraries = [p for p in sys.path if p.endswith(("-packages", ".zip", "lib-dynload"))]
+    libraries = library_paths()
     standard = os.path.dirname(os.__file__)
     paths = [os.path.dirname(os.path.join(folder, script)), str(folder), standard, *libraries]
     sys.path[:] = list(dict.fromkeys(paths))
