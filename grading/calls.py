@@ -1,17 +1,16 @@
 """The calls of a submission's tasks: from a mapping, or proposed from the scripts' own --help."""
 
-import shutil
-import tempfile
 from pathlib import Path
 
 from common.tasks import Task
 from grading.automatic import propose
+from grading.hand_in.archive import copy
 from grading.mapping import Entry, Mapping
 from grading.plan import Limits, Run
 from grading.sandbox.sandbox import run_workers
 from grading.sandbox.session import Session
+from grading.sandbox.temporary import inner_folder
 
-IGNORED = shutil.ignore_patterns(".git", ".venv", "__pycache__", "runs", "*.safetensors", "*.bin")
 SYSTEM = ("", "usr", "etc", "opt", "var", "lib", "bin", "home", "root")
 HELP_SECONDS = 30.0
 LONGEST = 2**17  # characters of help that are read
@@ -50,10 +49,9 @@ class Calls:
 
     def run_help(self, script: str) -> str:
         """Run it once."""
-        with tempfile.TemporaryDirectory(dir=self.session.folder, prefix="run-") as top:
-            folder, observed = Path(top) / "submission", Path(top) / "observed"
-            Path(top).chmod(0o711)
-            shutil.copytree(self.path, folder, ignore=IGNORED, symlinks=True)
+        with inner_folder(self.session.folder) as top:
+            folder, observed = top / "submission", top / "observed"
+            copy(self.path, folder)
             limits = Limits(seconds=HELP_SECONDS)
             commands, hidden = [[script, "--help"]], neighbors(self.path)
             run_workers(Run(folder, commands, observed, hidden=hidden, limits=limits))

@@ -2,14 +2,13 @@
 
 import re
 import shutil
-import tempfile
 from pathlib import Path
 from statistics import median
 
 from cluster.ports import free_port
 from common.tasks import Task
 from grading import inputs
-from grading.calls import IGNORED, Calls, neighbors
+from grading.calls import Calls, neighbors
 from grading.checks.ended_early import saw_an_epoch
 from grading.checks.evidence import Evidence
 from grading.checks.graded_task import GradedTask
@@ -18,14 +17,16 @@ from grading.checks.reader import ending, read_rank
 from grading.checks.replayed import comparable, rows_read
 from grading.checks.written import find_texts, read_texts
 from grading.commands import command_of, placeholders
+from grading.hand_in.archive import copy
 from grading.mapping import Mapping
 from grading.plan import Run
 from grading.reference import REFERENCE, has_reference
 from grading.sandbox.remote import in_process
 from grading.sandbox.sandbox import run_workers
 from grading.sandbox.session import Session
+from grading.sandbox.temporary import inner_folder
 
-TOO_COSTLY = ("time", "memory")  # a run that was killed for these is not repeated in other settings
+TOO_COSTLY = ("time", "memory", "disk")  # a run killed for these is not repeated in others
 ASSERTS_TOTAL = re.compile(rf"assert\b[^\n]*\b{inputs.ASSIGNED_BATCH}\b.*\nAssertionError", re.S)
 OLD_OPTIMIZERS = ("transformers.", "pytorch_transformers.")
 
@@ -78,13 +79,11 @@ class Runner:
 
     def run_setting(self, graded: GradedTask, setting: inputs.Setting) -> Evidence:
         """Run one task in one setting."""
-        with tempfile.TemporaryDirectory(dir=self.session.folder, prefix="run-") as top:
-            folder, observed = Path(top) / "submission", Path(top) / "observed"
-            Path(top).chmod(0o711)
-            shutil.copytree(self.path, folder, ignore=IGNORED, symlinks=True)
-            output = Path(top) / "output"
+        with inner_folder(self.session.folder) as top:
+            folder, observed, output = top / "submission", top / "observed", top / "output"
+            copy(self.path, folder)
             output.mkdir()
-            data = [Path(top) / "data" / str(rank) / "RTE" for rank in range(graded.workers)]
+            data = [top / "data" / str(rank) / "RTE" for rank in range(graded.workers)]
             for one in data:  # each worker's own, as on a machine of its own: scripts cache there
                 shutil.copytree(self.session.inputs / setting.rows, one)
             before = find_texts(folder)
@@ -93,7 +92,7 @@ class Runner:
                     folder,
                     self.commands(graded, setting, folder, output, data),
                     observed,
-                    writable=(output, Path(top) / "data"),
+                    writable=(output, top / "data"),
                     readable=(self.session.inputs,),
                     hidden=neighbors(self.path),
                     limits=graded.limits,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cluster.ports import free_port
 from common.run import run
-from grading.sandbox.sandbox import FORKS
+from grading.sandbox.forks import FORKS, fork
 
 import psutil
 
@@ -88,8 +88,7 @@ class Crew:
             command += f" --world_size {size} --local_rank {rank}"
         output = self.folder / f"worker{len(self.workers)}"
         arguments = (script, [*command.split(), *flags.split()], env or {}, output)
-        process = FORKS.Process(target=work, args=arguments, daemon=True)
-        process.start()
+        process = fork(work, *arguments)
         self.workers.append(Worker(process, rank, output))
         return self.workers[-1]
 

@@ -27,8 +27,10 @@ def explain_end(seen: Observation, limits: Limits) -> tuple[str, str, Cause]:
         if UNFINISHED.search(one.err):
             line = last_line(one.err, UNFINISHED)
             return "a part that is not written yet", f"rank {rank}", Cause("todo", line)
-    if ended.reason == "memory":
+    if ended.reason in ("memory", "disk"):
         text = f"more than {limits.memory * len(seen.ranks) / 2**30:.1f} GiB for all ranks"
+        if ended.reason == "disk":
+            text = f"more than {limits.disk / 2**30:.1f} GiB or {limits.files:,} files on disk"
         return text, "all ranks", Cause("memory", f"it uses {text}, far beyond its need")
     if ended.reason in ("idle", "time"):
         return explain_hang(seen, limits)

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from math import isfinite
 
 from grading.checks.graded_task import GradedTask
 
-NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
-BAR = re.compile(r"\d+%\|[^\r\n]*?\]")  # tqdm's; a log's line may follow it
+# Bounded, so that no text takes long; what is longer, such as a commit's 4e7281934, is no number.
+NUMBER = re.compile(r"(?<![\w.])[-+]?\d{1,30}(?:\.\d{1,30})?(?:[eE][-+]?\d{1,3})?(?!\d)")
+BAR = re.compile(r"(?<!\d)\d{1,3}%\|[^\r\n\]]{0,300}\]")  # tqdm's; a log's line may follow it
 
 
 def numbers(text: str) -> Iterator[tuple[float, float]]:
@@ -15,7 +17,9 @@ def numbers(text: str) -> Iterator[tuple[float, float]]:
         digits = found.group()
         mantissa, _, power = digits.lower().partition("e")
         places = len(mantissa.partition(".")[2])
-        yield float(digits), 0.5 * 10.0 ** (int(power or 0) - places)
+        value, half = float(digits), float(f"0.5e{int(power or 0) - places}")
+        if isfinite(value) and isfinite(half):
+            yield value, half
 
 
 def in_order(values: list[float], text: str, slack: float = 2e-6, coarsest: float = 0.005) -> int:

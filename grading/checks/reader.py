@@ -9,6 +9,8 @@ from grading.worker.sketch import unpack
 import numpy as np
 
 LARGEST = 256 * 2**20  # bytes of one worker's record that are read
+DAMAGE = (ValueError, TypeError, KeyError, AttributeError, IndexError, ArithmeticError)
+DAMAGE += (RecursionError, MemoryError)
 
 
 def read_rank(folder: Path, number: int) -> Rank:
@@ -20,8 +22,10 @@ def read_rank(folder: Path, number: int) -> Rank:
         for line in file.read(LARGEST).split(b"\n")[:-1]:  # the last is cut short, if not empty
             try:
                 event = json.loads(line)
-                getattr(reader, event.pop("event"))(**event)
-            except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+                if (name := event.pop("event")) not in vars(Reader) or name[0] == "_":
+                    raise ValueError(f"an event {str(name)[:40]!r}")
+                getattr(reader, name)(**event)
+            except DAMAGE as error:
                 rank.broken = f"{type(error).__name__}: {error}"
                 break
     return rank

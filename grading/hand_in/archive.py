@@ -1,7 +1,6 @@
 """Unpacks untrusted submissions: inside one folder, without links or bombs, whole or not at all."""
 
 import lzma
-import shutil
 import tarfile
 import zipfile
 import zlib
@@ -20,6 +19,7 @@ from grading.hand_in.members import (
     read_zip,
 )
 from grading.hand_in.safe_text import line, shown_name
+from grading.sandbox.temporary import remove
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz")
 MAPPING = "grading.yaml"  # says how to run a submission's scripts
@@ -60,7 +60,7 @@ def unpack(archive: Path, destination: Path) -> Path:
     if destination.exists():
         raise UserError(f"{line(destination)} already exists; choose another folder")
     part = destination.with_name(destination.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
+    remove(part)
     part.mkdir(mode=0o700, parents=True)
     try:
         read(archive, suffix, part)
@@ -71,7 +71,7 @@ def unpack(archive: Path, destination: Path) -> Path:
         why = line(error) or type(error).__name__
         raise UserError(f"{name} is broken ({why}); {FIX}") from None
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        remove(part)
     return destination
 
 

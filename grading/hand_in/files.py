@@ -7,6 +7,7 @@ from pathlib import Path
 
 MIB = 2**20
 LARGEST = 5 * MIB  # bytes of a file
+DEEPEST = 32  # folders in each other
 # Pattern of a file's or folder's name -> why it is left out.
 EXCLUDED = {
     ".git": "the history",
@@ -47,23 +48,23 @@ def why_excluded(name: str) -> str:
 def walk(folder: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
     """(files, left out) below a folder: sorted paths relative to it, and (path, why) pairs.
 
-    Links are not followed; they, devices, sockets and pipes are left out.
+    Links are not followed; they, devices, sockets, pipes and folders too deep are left out.
     """
     files: list[Path] = []
     left_out: list[tuple[Path, str]] = []
-    for here, folders, names in os.walk(folder):
-        inner = Path(here).relative_to(folder)
-        for name in sorted(folders):
-            why = "a link" if (Path(here) / name).is_symlink() else why_excluded(name)
+    waiting = [Path()]
+    while waiting:
+        inner = waiting.pop()
+        for path in (inner / name for name in os.listdir(folder / inner)):
+            facts = (folder / path).lstat()
+            is_folder = stat.S_ISDIR(facts.st_mode)
+            why = why_excluded(path.name) or ("" if is_folder else why_not_packed(facts))
+            if is_folder and len(path.parts) >= DEEPEST:
+                why = f"more than {DEEPEST} folders deep"
             if why:
-                left_out.append((inner / name, why))
-                folders.remove(name)
-        for name in sorted(names):
-            why = why_excluded(name) or why_not_packed((Path(here) / name).lstat())
-            if why:
-                left_out.append((inner / name, why))
+                left_out.append((path, why))
             else:
-                files.append(inner / name)
+                (waiting if is_folder else files).append(path)
     return sorted(files), sorted(left_out)
 
 

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path, PureWindowsPath
 from typing import BinaryIO, Protocol
 
-from grading.hand_in.files import MIB
+from grading.hand_in.files import DEEPEST, MIB
 from grading.hand_in.safe_text import line
 
 FILES = 5000
@@ -124,6 +124,8 @@ def extract(folder: Path, name: str, mode: int, data: Readable | None, limit: Li
     path = PureWindowsPath(name)  # knows drives and both kinds of slashes
     if path.anchor or ".." in path.parts or "\0" in name:
         raise RefusedError(f"{line(name)!r} in it leads outside")
+    if len(path.parts) > DEEPEST:
+        raise RefusedError(f"{line(name, 40)!r} in it is more than {DEEPEST} folders deep")
     target = folder.joinpath(*path.parts)
     (target if data is None else target.parent).mkdir(mode=0o755, parents=True, exist_ok=True)
     if data is not None:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from grading.sandbox.sandbox import FORKS
+from grading.sandbox.forks import FORKS, fork
 
 
 def in_process(module: str, function: str, *arguments: Any) -> Any:
@@ -14,8 +14,7 @@ def in_process(module: str, function: str, *arguments: Any) -> Any:
     Raises RuntimeError if it raises anything, or if its process dies.
     """
     ours, theirs = FORKS.Pipe(duplex=False)
-    process = FORKS.Process(target=answer, args=(theirs, module, function, *arguments), daemon=True)
-    process.start()
+    process = fork(answer, theirs, module, function, *arguments)
     theirs.close()
     try:
         value, error = ours.recv()

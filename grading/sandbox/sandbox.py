@@ -1,7 +1,6 @@
 """Runs a submission's workers: isolated, limited, and all of them killed at the deadline."""
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import tempfile
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from grading.plan import Ended, Run
+from grading.sandbox.forks import FORKS, fork
 from grading.sandbox.watching import end_all, loopback_bytes, watch
 from grading.worker.inside import in_words, verify
 from grading.worker.isolation import (
@@ -25,8 +25,6 @@ from grading.worker.libc import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
 from grading.worker.root import enter_root
 
 Work = Callable[..., NoReturn]
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["grading.worker.preload"])
 
 
 class NotContainedError(RuntimeError):
@@ -47,8 +45,7 @@ def run_workers(run: Run) -> Ended:
 def in_job(run: Run, contained: bool) -> Ended:
     """The same, in processes of their own or with less; NotContainedError if that fails."""
     ours, theirs = FORKS.Pipe()
-    process = FORKS.Process(target=job, args=(run, theirs, contained), daemon=True)
-    process.start()
+    process = fork(job, run, theirs, contained)
     theirs.close()
     try:
         ended = ours.recv()

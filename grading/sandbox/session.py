@@ -1,7 +1,6 @@
 """What all submissions that are graded together share: the inputs, and a reference time."""
 
 import shutil
-import tempfile
 from pathlib import Path
 
 from cluster.ports import free_port
@@ -9,6 +8,7 @@ from grading import inputs
 from grading.plan import Run
 from grading.sandbox.remote import in_process
 from grading.sandbox.sandbox import run_workers
+from grading.sandbox.temporary import PrivateFolder, inner_folder, remove_abandoned
 
 FLAT = Path(__file__).with_name("flat_all_reduce.py")
 
@@ -18,7 +18,9 @@ class Session:
 
     def __init__(self):
         self.workers = inputs.worker_count()
-        self.folder = Path(tempfile.mkdtemp(prefix="grading-"))
+        remove_abandoned()
+        self.private = PrivateFolder()
+        self.folder = self.private.path
         self.folder.chmod(0o711)
         self.inputs = self.folder / "inputs"
         self.inputs.mkdir()
@@ -33,9 +35,8 @@ class Session:
 
     def time_flat_all_reduce(self, elements: int) -> float:
         """Measure it; RuntimeError if that fails."""
-        with tempfile.TemporaryDirectory(dir=self.folder) as top:
-            folder, observed = Path(top) / "timed", Path(top) / "observed"
-            Path(top).chmod(0o711)
+        with inner_folder(self.folder) as top:
+            folder, observed = top / "timed", top / "observed"
             folder.mkdir()
             shutil.copy(FLAT, folder)
             shared = [str(free_port()), str(self.workers), str(elements)]
@@ -50,4 +51,4 @@ class Session:
         return self
 
     def __exit__(self, *_):
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.private.remove()

@@ -20,6 +20,7 @@ from pathlib import Path
 from common.errors import UserError
 from common.tasks import TASKS
 from grading.mapping import AUTO
+from grading.sandbox.temporary import remove_abandoned
 from staff.classroom.decisions import Decisions
 from staff.classroom.entries import entries, nearest, shown
 from staff.classroom.feedback import write_feedback
@@ -28,7 +29,6 @@ from staff.classroom.reports import ReportStore, content_digest, kit_digest
 from staff.classroom.running import Options, grade_all, uninterrupted
 from staff.classroom.summary import summary_text
 from staff.classroom.tables import write_tables
-from staff.classroom.temporary import remove_abandoned
 
 from tqdm import tqdm
 

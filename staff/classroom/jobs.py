@@ -16,7 +16,7 @@ from typing import Any
 
 from common.errors import UserError
 from grading.hand_in.archive import fetch
-from staff.classroom.temporary import PrivateFolder
+from grading.sandbox.temporary import PrivateFolder
 
 SPAWN = multiprocessing.get_context("spawn")
 STOP_SECONDS = 10.0  # for a grader to end its workers

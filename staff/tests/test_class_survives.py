@@ -51,12 +51,13 @@ def test_folders_of_a_killed_run_are_removed_at_the_next_start(room, tmp_path):
         children = psutil.Process(process.pid).children(recursive=True)
         process.kill()
     psutil.wait_procs(children, timeout=DEADLINE)
-    (left,) = tmp_path.glob("grading-job-*")
+    (left, *_) = tmp_path.glob("grading-*")
     (room / "ann" / "task1" / "run_glue.py").write_text("right")
     with ending(started(room, tmp_path / "out")) as process:
         _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, errors
     assert not left.exists()
+    assert not list(tmp_path.glob("grading-*"))
 
 
 def test_the_folder_of_a_living_run_stays(tmp_path, monkeypatch):

@@ -5,9 +5,10 @@ import fcntl
 import os
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-PREFIX = "grading-job-"
+PREFIX = "grading-"
 
 
 class PrivateFolder:
@@ -48,6 +49,17 @@ def remove_abandoned() -> int:
             finally:
                 os.close(descriptor)
     return count
+
+
+@contextlib.contextmanager
+def inner_folder(parent: Path) -> Iterator[Path]:
+    """A new folder in another one, which is removed at the end; others can pass through it."""
+    path = Path(tempfile.mkdtemp(dir=parent, prefix="run-"))
+    path.chmod(0o711)
+    try:
+        yield path
+    finally:
+        remove(path)
 
 
 def remove(folder: Path) -> None:
