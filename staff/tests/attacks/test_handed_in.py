@@ -12,8 +12,9 @@ from common.errors import UserError
 from common.tasks import TASKS
 from grading.checks.byte_counts import our_summary
 from grading.checks.numbers_in_text import BAR, numbers
-from grading.commands import command_of, read_mapping
+from grading.commands import command_of
 from grading.hand_in.archive import fetch
+from grading.mapping import read_mapping
 
 import pytest
 
@@ -121,7 +122,7 @@ def test_a_folder_is_copied_without_what_attacks(name, tmp_path):
     assert SCRIPT in kept
     assert all(mode & 0o7777 in (0o644, 0o755) for mode in kept.values())
     assert all(stat.S_ISREG(mode) or stat.S_ISDIR(mode) for mode in kept.values())
-    assert read_mapping(root) == {}
+    assert read_mapping(root).own == {}
 
 
 BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" for n in range(1, 9))
@@ -150,7 +151,7 @@ MAPPINGS = {  # name -> a grading.yaml; each is refused, and shows nothing of th
 def command(folder: Path) -> list[str]:
     """Task 1's command, as a submission's own mapping has it."""
     values = {"model": Path("/model"), "rank": 0}
-    return command_of(read_mapping(folder)["task1"], TASKS["task1"], values, folder)
+    return command_of(read_mapping(folder).entry("task1").facts, TASKS["task1"], values, folder)
 
 
 @pytest.mark.parametrize("name", MAPPINGS)
