@@ -56,8 +56,10 @@ def for_markdown(text: object, most: int = MOST) -> str:
 
 
 def inline_markdown(text: object, most: int = 200) -> str:
-    """Text on a single line of Markdown, none of which is markup."""
-    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", line(text, most))
+    """Text on a single line of Markdown, none of which is markup or becomes a link."""
+    escaped = re.sub(r"([\\`*_\[\]<&|~@]|:(?=/))", r"\\\1", line(text, most))
+    escaped = re.sub(r"^(\d*)([-+=.)#>])", r"\1\\\2", escaped)  # a list, heading or quote
+    return re.sub(r"\b(www)\.", r"\1\\.", escaped, flags=re.IGNORECASE)
 
 
 def file_name(name: str) -> str:

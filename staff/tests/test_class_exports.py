@@ -2,8 +2,10 @@
 
 import csv
 import io
+import re
 
 from common.errors import UserError
+from grading.hand_in.safe_text import inline_markdown
 from grading.results import FAILED, NOT_RUN, PASSED, Report, Result
 from staff.classroom import export
 from staff.classroom.feedback import LAST_LINES, as_html, as_markdown, write_feedback
@@ -125,7 +127,7 @@ def test_feedback_has_all_that_counts(tmp_path):
     text = as_markdown(feedback_row("words"))
     for part in (
         "**11.7 of 26 points**",
-        "1\\.3".replace("\\", "") + " points deducted",
+        "1.3 points deducted",
         "| judged by people | 7 | 15 |",
         "| task2a | 4 | 9 |",
         "**words**: 7 of 10",
@@ -144,6 +146,20 @@ def test_feedback_has_all_that_counts(tmp_path):
     broken = as_markdown(Row("ann", error="ann.zip is broken", comment="again"))
     assert "could not be graded" in broken
     assert "again" in broken
+
+
+@pytest.mark.parametrize(
+    "text",
+    """1. a|1) a|- a|+ a|# a|> a|=|*a*|_a_|`a`|[a](b)|<b>|&lt;|~~a~~|http://x.org|www.x.org|a@x.org
+    <http://x.org>|![a](b)|\\\\""".replace("\n    ", "|").split("|"),
+)
+def test_a_line_of_text_stays_text(text):
+    """As GitHub renders it, too: with tables, struck text and links that nobody marked."""
+    parser = MarkdownIt("gfm-like", {"linkify": False})
+    (_, paragraph, _) = parser.parse(inline_markdown(text))
+    assert {child.type for child in paragraph.children} <= {"text"}
+    assert "".join(child.content for child in paragraph.children) == text
+    assert not re.search(r"(?i)(\w://|www\.|\w@)", inline_markdown(text))
 
 
 def test_no_words_are_markup_in_feedback():
