@@ -27,7 +27,8 @@ from grading.sandbox.session import Session
 from grading.sandbox.temporary import inner_folder
 
 TOO_COSTLY = ("time", "memory", "disk")  # a run killed for these is not repeated in others
-ASSERTS_TOTAL = re.compile(rf"assert\b[^\n]*\b{inputs.ASSIGNED_BATCH}\b.*\nAssertionError", re.S)
+ASSERTS_TOTAL = re.compile(rf"\bassert\b.*\b{inputs.ASSIGNED_BATCH}\b")
+TRACEBACK = 8000  # characters: where an error ends, and little enough for any pattern
 OLD_OPTIMIZERS = ("transformers.", "pytorch_transformers.")
 
 
@@ -162,7 +163,9 @@ def drop_unfinished(ranks: list[Rank]):
 def asserts_its_total(graded: GradedTask) -> bool:
     """Whether it stopped at an assertion of the assignment's total batch."""
     ranks = next(iter(graded.runs.values())).seen.ranks
-    return any(ASSERTS_TOTAL.search(rank.err) for rank in ranks if not rank.steps)
+    ends = [rank.err[-TRACEBACK:] for rank in ranks if not rank.steps]
+    ends = [end.rpartition("\nAssertionError")[0] for end in ends]
+    return any(ASSERTS_TOTAL.search(line) for end in ends for line in end.splitlines())
 
 
 def why_no_reference(seen: Observation) -> str:

@@ -5,7 +5,7 @@ import signal
 import socket
 
 from grading.results import PASSED, Report, Result
-from staff.classroom import temporary
+from grading.sandbox import temporary
 from staff.classroom.marks import Row
 from staff.classroom.summary import summary_text
 from staff.tests.classes import DEADLINE, grade, started, submission, wait_until_asleep

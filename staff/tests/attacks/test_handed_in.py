@@ -7,14 +7,19 @@ import stat
 import tarfile
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 from common.errors import UserError
 from common.tasks import TASKS
 from grading.checks.byte_counts import our_summary
+from grading.checks.exit_causes import explain_end
 from grading.checks.numbers_in_text import BAR, numbers
+from grading.checks.observation import Observation, Rank
 from grading.commands import command_of
 from grading.hand_in.archive import fetch
 from grading.mapping import read_mapping
+from grading.plan import Ended, Limits
+from grading.runner import asserts_its_total
 
 import pytest
 
@@ -175,6 +180,25 @@ TEXTS = {
     "points": "1." * 500_000,
     "commit": "commit 4e7281934, 1e999999999, 1e-999999999, -4E99999",
 }
+
+
+ERRORS = {
+    "asserts": "assert 64 64 " * 80_000,
+    "lost": "rank 1 rank 11 has lost " * 40_000,
+    "frames": 'File "' * 150_000,
+    "spaces": "\n \t" * 300_000 + "x",
+}
+
+
+@pytest.mark.parametrize("text", ERRORS.values(), ids=ERRORS)
+def test_errors_are_explained_in_little_time(text):
+    rank = Rank(err=text)
+    graded = SimpleNamespace(runs={"plain": SimpleNamespace(seen=SimpleNamespace(ranks=[rank]))})
+    assert not asserts_its_total(graded)
+    seen = Observation([rank], Ended([1], first=0, stacks=[text[:65536]]), Path("/submission"))
+    assert len(str(explain_end(seen, Limits()))) < 2000
+    seen.ended.reason = "idle"
+    assert len(str(explain_end(seen, Limits()))) < 2000
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
