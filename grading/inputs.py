@@ -17,6 +17,8 @@ LEARNING_RATE = 2e-5
 ROWS = {"short": (78, 10), "long": (222, 30)}  # (training set, dev set)
 SAMPLE = Path(__file__).resolve().parents[1] / "sample_data" / "RTE"
 
+OTHER_WORKERS = (2, 3)  # of the runs in the setting "few"
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -31,12 +33,14 @@ class Setting:
     max_grad_norm: float
     learning_rate: float | None = None
     pause: float = 0.0  # seconds added to the first iteration
+    steps: int = 0  # updates after which a worker is ended; 0 for none
 
 
 SETTINGS = {
     "plain": Setting("plain", "short", 1, 1e6, learning_rate=0.02),
     "clipped": Setting("clipped", "short", 1, 0.1, learning_rate=0.5),
     "adamw": Setting("adamw", "long", 3, 1.0, pause=3.0),
+    "few": Setting("few", "short", 1, 1e6, learning_rate=0.02, steps=3),
 }
 
 

@@ -38,6 +38,7 @@ BY_HEADING = {  # section of MISTAKES -> the causes that it explains
         "mixed",
     ),
     "Averaging the parameters instead": ("parameters_averaged",),
+    "Any number of workers": ("fixed_world_size",),
     "Each rank its own share": ("same_data", "rows_missing", "rows_shared"),
     "The total batch": ("batch_not_divided",),
     "A new order in every epoch": ("not_reshuffled",),

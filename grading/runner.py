@@ -2,6 +2,11 @@
 
 import re
 import shutil
+<<<<<<< Updated upstream
+=======
+import tempfile
+from dataclasses import replace
+>>>>>>> Stashed changes
 from pathlib import Path
 from statistics import median
 
@@ -61,6 +66,9 @@ class Runner:
         workers = self.session.workers if task.distributed else 1
         graded = GradedTask(task, workers, total // workers, tolerances, self.session.labels)
         for name in settings:
+            if name == "few":
+                self.run_others(graded)
+                continue
             evidence = self.run_setting(graded, inputs.setting_for(name, total))
             graded.runs[name] = evidence
             if evidence.seen.ended.reason in TOO_COSTLY:
@@ -69,6 +77,21 @@ class Runner:
                 break
         self.time_synchronization(graded)
         return graded
+
+    def run_others(self, graded: GradedTask) -> None:
+        """A few updates with other numbers of workers."""
+        usual = self.isolation
+        for size in inputs.OTHER_WORKERS:
+            batch, rest = divmod(graded.batch * graded.workers, size)
+            if graded.batch * graded.workers == inputs.TOTAL_BATCH:
+                batch, rest = graded.batch, 0
+            if size == graded.workers or rest:  # a script that insists on its total
+                continue
+            one = GradedTask(graded.task, size, batch, graded.tolerances, graded.labels)
+            one.limits = replace(one.limits, grace=1.0)
+            graded.others[size] = self.run_setting(one, inputs.SETTINGS["few"])
+            graded.batches[size] = batch
+        self.isolation = usual
 
     def time_synchronization(self, graded: GradedTask):
         """Note the ratio of a task that synchronizes by hand, in its first run."""
@@ -99,6 +122,7 @@ class Runner:
                     limits=graded.limits,
                     learning_rate=setting.learning_rate,
                     pause=setting.pause,
+                    steps=setting.steps,
                 )
             )
             ranks = [read_rank(observed, rank) for rank in range(graded.workers)]

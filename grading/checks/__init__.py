@@ -5,6 +5,7 @@ from grading.checks.output import metric, printed, timing
 from grading.checks.rows import batch, data, shuffle
 from grading.checks.running import collectives, runs
 from grading.checks.values import clipping, gradients, identical, loss, parameters, start
+from grading.checks.world_size import workers
 
 CHECKS = {
     "runs": runs,
@@ -22,11 +23,13 @@ CHECKS = {
     "timing": timing,
     "metric": metric,
     "traffic": traffic,
+    "workers": workers,
 }
 # The setting whose run a check looks at; `runs` and `identical` look at every run there is.
 SETTING_OF = {
     **dict.fromkeys(("batch", "data", "shuffle", "parameters"), "adamw"),
     **dict.fromkeys(("printed", "timing", "metric"), "adamw"),
     "clipping": "clipped",
+    "workers": "few",
 }
 DEFAULT_SETTING = "plain"

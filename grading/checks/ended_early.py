@@ -12,7 +12,7 @@ BETWEEN_RANKS = ("batch", "gradients", "clipping", "identical")  # mean nothing 
 
 def outcome_of(name: str, graded: GradedTask) -> Outcome:
     """The Outcome of a check, as far as the run that it looks at shows it."""
-    if name == "runs":
+    if name in ("runs", "workers"):  # they look at all runs, or at others
         return CHECKS[name](graded)
     setting = SETTING_OF.get(name, DEFAULT_SETTING)
     why = why_no_record(graded, setting)

@@ -13,7 +13,8 @@ from grading.plan import Limits
 class GradedTask:
     """One task of a submission: how it is run, and its runs by setting.
 
-    `batch` is the number of examples of one worker for one update; `tolerances` is measure ->
+    `batch` is the number of examples of one worker for one update; `others` are short runs by
+    their number of workers, and `batches` a worker's examples in each; `tolerances` is measure ->
     grading.rubric.Allowed; `labels` is data set -> token ids -> label.
     """
 
@@ -24,6 +25,8 @@ class GradedTask:
     labels: dict[str, dict[tuple, int]]
     limits: Limits = field(default_factory=Limits)
     runs: dict[str, Evidence] = field(default_factory=dict)
+    others: dict[int, Evidence] = field(default_factory=dict)
+    batches: dict[int, int] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)  # check -> largest deviation
 
     def rows(self, setting: str, split: str = "train") -> int:

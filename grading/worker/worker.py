@@ -58,7 +58,7 @@ def work(
         unload_kit_modules(run.folder, command[0])
         gc.enable()
         file = os.fdopen(events, "w", encoding="ascii")
-        Probe(file, str(run.folder), run.learning_rate, run.pause).install()
+        Probe(file, str(run.folder), run.learning_rate, run.pause, run.steps).install()
         code = run_script(command)
     except BaseException:
         traceback.print_exc()

@@ -207,6 +207,12 @@ COURSE_RIGHT = (
         note="writes losses, times and metrics into files in subfolders, and prints none",
     ),
     course(
+        "course_asks_for_the_world_size",
+        "task2b",
+        Edit(MAIN, "p.grad /= args.world_size", "p.grad /= dist.get_world_size()"),
+        note="divides by the size of the process group",
+    ),
+    course(
         "course_broadcasts_and_reports",
         "task2b",
         after(LOAD, BROADCAST),
@@ -258,6 +264,14 @@ COURSE_WRONG = (
         fails=("batch",),
         cause="batch_not_divided",
         note="--total_batch_size rows on each worker",
+    ),
+    course(
+        "course_four_written_in",
+        "task2b",
+        Edit(MAIN, "p.grad /= args.world_size", "p.grad /= 4"),
+        fails=("workers",),
+        cause="fixed_world_size",
+        note="divides the sum by 4, however many workers there are",
     ),
     course(
         "course_evaluates_at_the_end",
