@@ -38,23 +38,27 @@ def watch(run: Run, workers: list[int], pipe: Connection, stacks: list[int]) -> 
 
 @dataclass
 class Clock:
-    """When a job's workers started, last used a core, and first failed; times in seconds."""
+    """When a job's workers started, last used a core, and first failed; times in seconds.
+
+    On a busy machine, time spent ready to run, but waiting for a core, is neither idle nor held
+    against the limit of the run, which it may at most triple.
+    """
 
     start: float
     base: int  # bytes of memory that every worker shares with this process
     changed: float
-    used: float = 0.0  # CPU seconds at that time
+    used: float = 0.0  # seconds on a core, or ready for one, at that time
     failed: float | None = None
 
     def reason(self, limits: Limits, workers: int, failed: bool) -> str:
         """Why the workers are to be killed now; "" if they are not."""
         now = time.monotonic()
-        seconds, memory = usage(self.base)
-        if abs(seconds - self.used) > IDLE_SHARE * limits.idle * workers:
-            self.used, self.changed = seconds, now
+        seconds, waited, memory = usage(self.base)
+        if abs(seconds + waited - self.used) > IDLE_SHARE * limits.idle * workers:
+            self.used, self.changed = seconds + waited, now
         if failed and self.failed is None:
             self.failed = now
-        if now - self.start > limits.seconds:
+        if now - self.start > limits.seconds + min(waited / workers, 2 * limits.seconds):
             return "time"
         if memory > limits.memory * workers:
             return "memory"
@@ -106,15 +110,29 @@ def reap(workers: list[int], ended: Ended) -> None:
                     ended.first = rank
 
 
-def usage(base: int) -> tuple[float, int]:
-    """(CPU seconds, bytes of memory beyond `base` each) of all processes of this job."""
-    seconds = memory = 0
+def usage(base: int) -> tuple[float, float, int]:
+    """Of all processes of this job: CPU seconds, seconds they waited for a core, and memory.
+
+    The memory is in bytes, beyond the `base` that each shares with this process.
+    """
+    seconds = waited = memory = 0
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             times = process.cpu_times()
             seconds += times.user + times.system
+            waited += ready_seconds(process.pid)
             memory += max(0, process.memory_info().rss - base)
-    return seconds, memory + temporary_bytes()
+    return seconds, waited, memory + temporary_bytes()
+
+
+def ready_seconds(pid: int) -> float:
+    """The seconds that a process's main thread was ready to run, but waited for a core.
+
+    0 where the system does not count them. Source: /proc/PID/schedstat (sched-stats.rst).
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    return 0.0
 
 
 def temporary_bytes() -> int:
