@@ -27,13 +27,8 @@ class Run:
 
     `folder` is the submission's own copy; its user will own it, and the `writable` folders.
     `observed` receives the probes' records, where the submission cannot reach them. `readable` are
-<<<<<<< Updated upstream
     folders that it needs; it sees none but these, and for the `hidden` ones that is verified.
-    `learning_rate` and `pause` (seconds) are for the probe.
-=======
-    folders that it needs, `hidden` folders that it must not see. `learning_rate`, `pause`
-    (seconds) and `steps` are for the probe.
->>>>>>> Stashed changes
+    `learning_rate`, `pause` (seconds) and `steps` are for the probe.
     """
 
     folder: Path

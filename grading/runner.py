@@ -2,11 +2,7 @@
 
 import re
 import shutil
-<<<<<<< Updated upstream
-=======
-import tempfile
 from dataclasses import replace
->>>>>>> Stashed changes
 from pathlib import Path
 from statistics import median
 
