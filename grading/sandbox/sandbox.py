@@ -103,15 +103,23 @@ def as_first_process(run: Run, files: list[list[int]], pipe: Connection, work: W
         return
     try:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        enter_root(run.observed, (run.folder, *run.writable), run.readable, run.user or 0)
+        move_in(run)
         ended = supervise(run, files, pipe, work)
-    except OSError as error:
-        ended = NotContainedError(str(error))
+    except NotContainedError as error:
+        ended = error
     except BaseException as error:
         ended = RuntimeError(f"{type(error).__name__}: {error}")
     with contextlib.suppress(OSError):
         pipe.send(ended)
     os._exit(0)
+
+
+def move_in(run: Run) -> None:
+    """Move into a root folder that holds what the run may see; NotContainedError if that fails."""
+    try:
+        enter_root(run.observed, (run.folder, *run.writable), run.readable, run.user or 0)
+    except OSError as error:
+        raise NotContainedError(str(error)) from None
 
 
 def supervise(run: Run, files: list[list[int]], pipe: Connection, work: Work) -> Ended:

@@ -10,7 +10,7 @@ from grading.checks.exit_causes import explain_end
 from grading.checks.observation import Observation
 from grading.checks.reader import read_rank
 from grading.plan import Limits, Run
-from grading.sandbox.sandbox import run_workers
+from grading.sandbox.sandbox import in_job, run_workers
 from tests.workers import ROOT
 
 import pytest
@@ -87,6 +87,20 @@ open("own", "w").write("it may write here")
     assert out[4:] == ["ConnectionRefusedError", "True []", "PermissionError"]
     assert seen.ended.codes == [0]
     assert (seen.root / "own").read_text() == "it may write here"
+
+
+def test_without_namespaces_it_runs_and_the_report_says_what_is_missing(tmp_path):
+    own = tmp_path / "submission"
+    own.mkdir()
+    (own / "script.py").write_text("print('ran')\n")
+    observed = tmp_path / "observed"
+    ended = in_job(Run(own, [["script.py"]], observed), contained=False)
+    assert (ended.codes, (observed / "0.out").read_text()) == ([0], "ran\n")
+    held, _, missing = ended.isolation.partition("; NOT: ")
+    assert "limits on time, memory and files" in held
+    for words in ("no network", "the kit, its results", "other processes hidden"):
+        assert words in missing
+        assert words not in held
 
 
 def test_no_process_outlives_the_run(tmp_path):
