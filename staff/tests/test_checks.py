@@ -9,7 +9,7 @@ from grading import rubric
 from grading.checks import CHECKS
 from grading.checks.numbers_in_text import in_order, sources
 from grading.checks.observation import Evaluation, Forward, Rank, Step
-from grading.checks.output import timing
+from grading.checks.output import other_metrics, timing
 from grading.checks.reader import Reader
 from grading.checks.replayed import comparable
 from grading.checks.rows import batch, data, shuffle
@@ -208,3 +208,8 @@ def timed_task(printed, waited):
 )
 def test_a_wait_after_an_evaluation_may_count_as_an_iterations_time(printed, waited, cause):
     assert timing(timed_task(printed, waited)).cause.name == cause
+
+
+def test_other_metrics_of_uneven_shards_differ():
+    shards = [[1.0, 0.0, 1.0, 1.0], [0.0, 1.0]]  # 4 right of 6
+    assert other_metrics(shards) == (0.75, 4 / 6, (0.75 + 0.5) / 2)

@@ -97,6 +97,23 @@ def test_a_mistake_is_named(name):
     assert explain_gradients(evidence, deviation).name == name
 
 
+@pytest.mark.parametrize(
+    ("make", "forwards", "call", "cause"),
+    [
+        (lambda g, *_: g.max(axis=0), 1, {"reduction": "max"}, "wrong_reduction"),
+        (lambda g, rank, _: g[rank] / RANKS, 1, {"reduction": "sum"}, "no_sync"),
+        (lambda g, rank, _: g[rank] + g.mean(axis=0), 2, {"passes": 1}, "averaged_too_early"),
+        (lambda g, *_: 2 * g.mean(axis=0), 2, {"passes": 2}, "accumulation_unscaled"),
+    ],
+)
+def test_collectives_help_to_name_a_mistake(make, forwards, call, cause):
+    evidence = evidence_of(make, forwards=forwards)
+    for rank in evidence.ranks:
+        for step in rank.steps:
+            step.collectives = [{**BIG[0], "dtype": "float32", **call}]
+    assert explain_gradients(evidence, evidence.gradients(1e-4)).name == cause
+
+
 def test_right_gradients_are_right():
     assert evidence_of(lambda g, *_: g.mean(axis=0)).gradients(1e-9).step is None
 
