@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-PREFIX = "grading-"
+PREFIX = "grading-job-"  # of no folder that somebody else may have made
 
 
 class PrivateFolder:
