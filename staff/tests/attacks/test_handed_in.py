@@ -20,6 +20,7 @@ from grading.hand_in.archive import fetch
 from grading.mapping import read_mapping
 from grading.plan import Ended, Limits
 from grading.runner import asserts_its_total
+from grading.sandbox.temporary import remove
 
 import pytest
 
@@ -117,8 +118,9 @@ FOLDERS = {  # name -> what is added to a folder that is graded without it
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_folder_is_copied_without_what_attacks(name, tmp_path):
+def test_a_folder_is_copied_without_what_attacks(name, tmp_path, request):
     folder = tmp_path / "room" / "ann"
+    request.addfinalizer(lambda: remove(folder))  # pytest's own removal is recursive
     (folder / "task1").mkdir(parents=True)
     (folder / SCRIPT).write_text("pass")
     FOLDERS[name](folder)
