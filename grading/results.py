@@ -56,9 +56,9 @@ class Report:
     `isolation` is how many workers it ran on, and how they were isolated; `sync_ratio` is task ->
     seconds of its synchronization over those of one flat all_reduce of the same bytes.
     `measured` is check -> its largest deviation, where that is a number. `outputs` is
-    "task2a/plain" (a task and the setting that it ran in) -> by rank, the ends of what it printed:
-    {"out": ..., "err": ...}, with whatever characters they hold. `commands` is task -> how it was
-    called and why, where not as in the assignment.
+    "task2a/plain" (a task and its setting; "few-2" with 2 workers) -> by rank, the ends of what it
+    printed: {"out": ..., "err": ...}, with whatever characters they hold. `commands` is task -> how
+    it was called and why, where not as in the assignment.
     """
 
     submission: str

@@ -125,7 +125,8 @@ class Runner:
             seen = Observation(ranks, ended, folder, read_texts([folder, output], before))
         if ended.reason:
             drop_unfinished(ranks)
-        self.outputs[f"{graded.task.name}/{setting.name}"] = [
+        name = f"{setting.name}-{graded.workers}" if setting.steps else setting.name
+        self.outputs[f"{graded.task.name}/{name}"] = [
             {"out": ending(rank.out), "err": ending(rank.err)} for rank in ranks
         ]
         self.isolation = f"{len(ranks)} workers; {ended.isolation}"
