@@ -6,7 +6,7 @@ from common.commands import run_command
 
 COMMANDS = {  # name -> (module, what it does)
     "carry": ("grading.hand_in.carry", "copy what you wrote to the later tasks' scripts"),
-    "pack": ("grading.hand_in.pack", "make the archive to hand in, and rehearse it"),
+    "pack": ("grading.pack", "make the archive to hand in, and rehearse it"),
 }
 MOVED = {name: f"python -m staff {name}" for name in ("grade", "gradescope", "handout")}
 

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 from common.errors import UserError
-from grading.hand_in import pack
+from grading import pack
 from grading.hand_in.files import LARGEST
 from grading.results import FAILED, PASSED, Report, Result
 
