@@ -1,6 +1,6 @@
 """What instructors decided about a class, read from their files before anything is graded."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -24,19 +24,25 @@ SUBMITTED = "submitted.csv"
 class Decisions:
     """Overrides, manual items, late rule and names of the class in a folder.
 
-    `found` is name -> path of its submissions. Raises UserError for a file that is not valid.
+    `found` is name -> path of its submissions, `tasks` are those that are graded. Raises
+    UserError for a file that is not valid.
     """
 
     def __init__(
-        self, folder: Path, out: Path, found: Mapping[str, Path], course: Path | None = None
+        self,
+        folder: Path,
+        out: Path,
+        found: Mapping[str, Path],
+        course: Path | None = None,
+        tasks: Collection[str] | None = None,
     ):
         self.found = found
         self.out = out
         self.pseudonyms = pseudonyms_of(out, found, wanted=False)
         self.names = aliases(found, self.pseudonyms)
-        self.checks = rubric.load()
+        self.checks = rubric.load(tasks=tasks)
         self.items = load_manual()
-        possible = {check.id: check.points for check in self.checks}
+        possible = {check.id: check.points for check in rubric.load()}
         self.overrides = read_overrides(out / NAME, self.names, possible)
         self.manual = read_manual(out, self.names, self.items)
         self.course = read_course(course or FILE, self.names)

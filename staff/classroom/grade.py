@@ -44,7 +44,7 @@ def grade_class(folder: Path, out: Path, options: Options) -> list[Row]:
     Ctrl-C stops what is running, keeps the reports of what is finished and still writes the tables.
     """
     found, store = entries(folder, out), ReportStore(out / "reports")
-    decisions = Decisions(folder, out, found, options.course)
+    decisions = Decisions(folder, out, found, options.course, options.tasks)
     options = replace(options, only=tuple(chosen(options.only, decisions.names)))
     remove_abandoned()
     rows = {name: Row(shown(name), error=NOT_REACHED, pending=True) for name in found}
