@@ -23,7 +23,10 @@ class Facts(NamedTuple):
     due: datetime | None = None
 
 
-class Loader(yaml.SafeLoader):
+FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # an export may have megabytes
+
+
+class Loader(FAST):  # pyright: ignore[reportGeneralTypeIssues]
     """Reads Ruby's objects as plain mappings."""
 
 
