@@ -4,6 +4,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from common.errors import UserError
@@ -24,8 +25,8 @@ def run_command(
 ) -> int:
     """Run one of a room's commands; returns the exit code: 2 for a user error, 130 for Ctrl-C.
 
-    `commands` is name -> (module with a main(argv), what it does); `moved` is name -> the command
-    line that replaces it.
+    `commands` is name -> (module with a main(argv), or module:function, what it does); `moved` is
+    name -> the command line that replaces it.
     """
     usage = f"usage: python -m {room} COMMAND ... (COMMAND --help shows its options)\n"
     usage += "".join(f"  {name:<12}{does}\n" for name, (_, does) in commands.items())
@@ -40,13 +41,25 @@ def run_command(
         return 2
     name, *rest = argv
     try:
-        return importlib.import_module(commands[name][0]).main(rest)
+        module, _, function = commands[name][0].partition(":")
+        return getattr(importlib.import_module(module), function or "main")(rest)
     except UserError as error:
         print(f"{room} {name}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"{room} {name}: interrupted; what is finished is kept", file=sys.stderr)
         return 130
+
+
+def program() -> str:
+    """The command as it was called, for --help: python -m ROOM COMMAND, or a script's name."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is None:
+        script = sys.argv[0]
+        return f"python {script}" if script.endswith(".py") else Path(script).name
+    if spec.name.endswith(".__main__"):
+        return " ".join(["python -m", spec.name.removesuffix(".__main__"), *sys.argv[1:2]])
+    return f"python -m {spec.name}"
 
 
 def exit_moved(old: str, new: str) -> NoReturn:

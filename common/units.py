@@ -1,6 +1,13 @@
-"""Units that people write, as numbers."""
+"""Units that people write, as numbers, and the reverse."""
 
 from common.errors import UserError
+
+
+def after_epoch(epoch):
+    """When something was measured: after epoch 2; after 1.03 epochs; without training (0)."""
+    if not epoch:
+        return "without training"
+    return f"after epoch {epoch}" if isinstance(epoch, int) else f"after {epoch} epochs"
 
 
 def bits_per_second(rate):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.launch import Result, launch
+from common.commands import program
 from common.errors import UserError
 from common.tasks import TABLE, Task
 from experiments.command import KIT, choose_tasks, keys_of, training_command, workers_of
@@ -51,7 +52,7 @@ def jobs(tasks: Iterable[Task], workers: int) -> Iterator[Job]:
 
 def parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
     """The demo's own flags, and the rest, which are the tasks'; raises UserError."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog=program(), description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--workers", type=int, default=4, help="of the distributed tasks")
     parser.add_argument("--tasks", default=keys_of(TABLE), help="default: %(default)s")
@@ -115,7 +116,8 @@ def report(runs: dict[str, Run], folder: Path) -> None:
         return
     answers = build.read_answers(example)
     student = build.Student("netid", "First", "Last")
-    build.build(list(runs.values()), answers, student, folder / "netid_First_Last.pdf")
+    options = build.Options(images=example.parent)
+    build.build(list(runs.values()), answers, student, folder / "netid_First_Last.pdf", options)
     print(f"example of a report: {folder / 'netid_First_Last.pdf'}")
 
 

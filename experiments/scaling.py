@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from cluster.lab_network import missing
 from common.cli import comma_separated
+from common.commands import program
 from common.errors import UserError
 from common.files import write_whole
-from common.record.clock import PHASES
-from common.record.facts import git_commit, processor
+from common.record.format import PHASES
 from common.tasks import BY_KEY, COMPARED
 from common.units import bits_per_second
 from experiments.command import KIT, choose_tasks, keys_of, training_command
@@ -54,7 +54,7 @@ class Cell(NamedTuple):
 
 def parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
     """The sweep's own flags, and the rest, which are the tasks'; raises UserError."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog=program(), description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--tasks", default=keys_of(TASKS), help="default: %(default)s")
     parser.add_argument("--workers", type=comma_separated, default="1,2,4", help="default: 1,2,4")
@@ -166,6 +166,8 @@ def run_sweep(args: argparse.Namespace, flags: list[str]) -> dict:
 
 def machine() -> dict[str, object]:
     """What the sweep ran on."""
+    from common.record.facts import git_commit, processor  # imports torch, which takes seconds
+
     return {
         "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),

@@ -14,12 +14,14 @@ from pathlib import Path
 
 from cluster.launch import launch
 from common.cli import comma_separated
+from common.commands import program
 from common.errors import UserError
 from common.files import write_whole
-from common.record.traffic import difference
+from common.record.format import difference
 from common.tables import markdown_table
 from common.tasks import TABLE, TASKS
 from experiments.command import training_command
+from report.figures import steps_of_epoch
 from report.runs import Run, load_run
 
 TASK = next(task for task in TABLE if task.profiles)
@@ -29,6 +31,7 @@ def parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
     """The sweep's own flags, and the rest, which are task 4's; raises UserError."""
     usual = TASKS[TASK.strategy].key
     parser = argparse.ArgumentParser(
+        prog=program(),
         description="Compare traffic by total batch size, gradient dtype and method.",
         allow_abbrev=False,
     )
@@ -85,19 +88,24 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def row(run: Run, batch: int) -> dict[str, object]:
-    """One run's row of the table: bytes are of an iteration's mean and of the first epoch."""
+    """One run's row of the table: bytes are of an iteration's mean and of the first epoch.
+
+    An epoch that ended early is extrapolated from its iterations.
+    """
     mean, epoch = run.traffic["per_iteration"], run.traffic["epochs"][0]
+    steps, whole = sum(i["epoch"] == 1 for i in run.traffic["iterations"]), steps_of_epoch(run)
     return {
         "method": run.traffic["method"],
         "total batch": batch,
         "gradients": run.traffic["dtype"],
-        "iterations": sum(i["epoch"] == 1 for i in run.traffic["iterations"]),
+        "iterations": steps,
+        "of an epoch's": whole,
         "payload, MB/iteration": round(mean["payload"] / 1e6, 3),
         "rank 0 sends, MB/iteration": round(mean["sent_bytes"] / 1e6, 3),
         "expected, MB/iteration": round(mean["expected"] / 1e6, 3),
         "measured, MB/iteration": round(mean["measured"] / 1e6, 3),
         "difference, %": round(difference(mean) or 0.0, 2),
-        "measured, MB/epoch": round(epoch["measured"] / 1e6, 1),
+        "measured, MB/epoch": round(epoch["measured"] * whole / steps / 1e6, 1),
         "ms/iteration": round(1000 * run.seconds("total"), 1),
     }
 
@@ -106,7 +114,10 @@ def rows_table(rows: list[dict[str, object]]) -> str:
     """The rows in Markdown."""
     if not rows:
         return "no run succeeded"
-    return markdown_table(list(rows[0]), (row.values() for row in rows))
+    table = markdown_table(list(rows[0]), (row.values() for row in rows))
+    if any(row["iterations"] != row["of an epoch's"] for row in rows):
+        table += "\n\nMB/epoch: extrapolated where a run did not do all iterations of an epoch."
+    return table
 
 
 if __name__ == "__main__":

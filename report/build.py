@@ -8,22 +8,27 @@ missing is listed first, with the command that produces it, and marked in the PD
 """
 
 import argparse
+import difflib
 import json
 import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from common.commands import program
 from common.errors import UserError
 from common.files import whole
 from report.headings import SECTIONS
 from report.markdown import sections
 from report.runs import Run, load_run
 from report.sections import fill
+from report.style import FONT, WIDTH, font_folder
 
 HERE = Path(__file__).resolve().parent
+PAPERS = {"a4": "a4", "letter": "us-letter"}  # and what Typst calls each
 
 
 class Student(NamedTuple):
@@ -39,22 +44,33 @@ class Student(NamedTuple):
         return "_".join(re.sub(r"[^\w.-]+", "-", word) for word in self) + ".pdf"
 
 
+class Options(NamedTuple):
+    """How a report is made: `images` is what its paths of images are relative to."""
+
+    images: Path = Path()
+    paper: str = "a4"
+    pages: Path | None = None  # a folder for each page as PNG
+
+
+DEFAULTS = Options()
+
+
 def build(
     runs: list[Run],
     answers: dict[str, str],
     student: Student,
     path: Path,
-    pages: Path | None = None,
+    options: Options = DEFAULTS,
 ) -> int:
     """Print what is missing, with the command that makes it; write the PDF; returns how many.
 
-    `answers` maps headings to Markdown. `pages` is a folder for each page as PNG.
+    `answers` maps headings to Markdown.
     """
     import typst as compiler
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        parts = fill(runs, answers, folder)
+        parts = fill(runs, answers, options.images, folder)
         missing = [(section.title, item) for section in parts for item in section.missing]
         for title, item in missing:
             print(f"missing in {title}: {item['what']}\n    {item['fix']}")
@@ -64,14 +80,18 @@ def build(
             "netid": student.netid,
             "sections": [vars(section) for section in parts],
             "sources": sources(runs),
+            "paper": PAPERS[options.paper],
+            "font": FONT,
+            "figure_width": WIDTH,
         }
         (folder / "data.json").write_text(json.dumps(data))
         shutil.copy(HERE / "report.typ", folder)
-        if pages:
-            pages.mkdir(parents=True, exist_ok=True)
-            compiler.compile(folder / "report.typ", output=pages / "page-{n}.png", format="png")
+        document = compiler.Compiler(folder / "report.typ", font_paths=[font_folder()])
+        if options.pages:
+            options.pages.mkdir(parents=True, exist_ok=True)
+            document.compile(output=options.pages / "page-{n}.png", format="png", ppi=100)
         with whole(path) as part:
-            compiler.compile(folder / "report.typ", output=part, format="pdf")
+            document.compile(output=part, format="pdf")
     return len(missing)
 
 
@@ -88,19 +108,27 @@ def sources(runs: list[Run]) -> list[list[str]]:
 def read_answers(path: Path) -> dict[str, str]:
     """Heading -> Markdown of a student's file; raises UserError for what is not the template's.
 
-    What stands before a heading's colon is enough: "Task 2(a)".
+    What stands before a heading's colon is enough: "Task 2(a)". Further headings of the student's
+    own are kept, unless they look like a task's or like a misspelled one.
     """
     try:
         found = sections(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--answers {path}: cannot be read ({error})") from None
-    titles = {start_of(title): title for title in SECTIONS}
-    if unknown := [title for title in found if start_of(title) not in titles]:
+    titles = {start_of(title).lower(): title for title in SECTIONS}
+    starts = {title: start_of(title).lower() for title in found}
+    further = [title for title, start in starts.items() if start not in titles]
+    if unknown := [title for title in further if looks_known(starts[title], titles)]:
         raise UserError(
             f"--answers {path}: unknown heading {', '.join(map(repr, unknown))}; the headings "
-            f"are {', '.join(map(repr, SECTIONS))}"
+            f"are {', '.join(map(repr, SECTIONS))}, and any of your own"
         )
-    return {titles[start_of(title)]: text for title, text in found.items()}
+    return {titles.get(starts[title], title): text for title, text in found.items()}
+
+
+def looks_known(start: str, titles: Iterable[str]) -> bool:
+    """Whether a heading that is not one of the template's is probably meant to be."""
+    return start.startswith("task") or bool(difflib.get_close_matches(start, titles, 1, 0.8))
 
 
 def start_of(title: str) -> str:
@@ -119,7 +147,7 @@ def write_template(path: Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Build the report; returns the exit code: 0 even if parts are missing, as they are marked."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog=program(), description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--template", type=Path, metavar="FILE", help="write the headings to it")
     for name in Student._fields:
@@ -127,6 +155,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--runs", nargs="+", default=[], metavar="DIR", help="--output_dir of runs")
     parser.add_argument("--answers", type=Path, help="your reasoning, in Markdown")
     parser.add_argument("--output_dir", type=Path, default=Path(), help="of the PDF (default: .)")
+    parser.add_argument("--paper", choices=PAPERS, default="a4", help="default: a4")
     parser.add_argument("--pages", type=Path, metavar="DIR", help="write each page as PNG, too")
     args = parser.parse_args(argv)
     try:
@@ -141,7 +170,8 @@ def main(argv: list[str] | None = None) -> int:
         args.output_dir.mkdir(parents=True, exist_ok=True)
         path = args.output_dir / student.file_name
         runs = [load_run(folder) for folder in args.runs]
-        missing = build(runs, read_answers(args.answers), student, path, args.pages)
+        options = Options(args.answers.parent, args.paper, args.pages)
+        missing = build(runs, read_answers(args.answers), student, path, options)
     except UserError as error:
         print(f"report.build: {error}", file=sys.stderr)
         return 2

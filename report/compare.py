@@ -7,13 +7,16 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from common.commands import program
 from common.errors import UserError
-from common.record.clock import PHASES
-from common.record.traffic import difference
+from common.record.format import PHASES, difference
 from common.tables import text_table
+from common.units import after_epoch
+from report import figures
 from report.runs import Run, load_run
-from report.style import COLORS, HATCHES, LINES, pyplot
+from report.style import COLORS, HATCHES, LINES, SMALL, WIDTH, label_ticks, pyplot
 
 
 def side_by_side(runs: Sequence[Run]) -> str:
@@ -48,7 +51,7 @@ def metrics_table(runs: Sequence[Run], heads: list[str]) -> str:
         found = [next((m for m in run.facts["metrics"] if m["epoch"] == epoch), {}) for run in runs]
         for name in names:
             values = (f"{m[name]:.4f}" if name in m else "-" for m in found)
-            rows.append([f"{name} after epoch {epoch}", *values])
+            rows.append([f"{name} {after_epoch(epoch)}", *values])
     return text_table("dev set", heads, rows) if rows else ""
 
 
@@ -80,47 +83,63 @@ def traffic_table(runs: Sequence[Run]) -> str:
 
 def picture(runs: Sequence[Run], path: Path | str, measured: Sequence[Run] = ()) -> None:
     """Draw losses and times of `runs`, and traffic of `measured`; the suffix is the format."""
-    figure, (left, middle, right) = pyplot().subplots(1, 3, figsize=(14, 4.2), layout="constrained")
-    for i, run in enumerate(runs):
-        steps = range(1, len(run.losses) + 1)
-        color, style = COLORS[i % len(COLORS)], LINES[i % len(LINES)]
-        left.plot(steps, run.losses, ls=style, color=color, label=f"task {run.name}")
-    left.set(xlabel="step", ylabel="loss", title="loss of all workers' examples")
-    left.legend()
-    names, bottom = [run.name for run in runs], [0.0] * len(runs)
-    for phase, color, hatch in zip(PHASES, COLORS, HATCHES, strict=False):
-        height = [1000 * run.seconds(phase) for run in runs]
-        middle.bar(names, height, 0.6, bottom, color=color, hatch=hatch, label=phase)
-        bottom = [low + more for low, more in zip(bottom, height, strict=True)]
-    middle.set(xlabel="task", ylabel="milliseconds", title="time per iteration")
-    middle.margins(y=0.3)
-    middle.legend(ncols=3)
-    measured = [run for run in measured or runs if run.traffic]
-    for offset, key in ((-0.2, "expected"), (0.2, "measured")):
-        places = [i + offset for i in range(len(measured))]
-        sizes = [run.traffic["per_iteration"][key] / 1e6 for run in measured]
-        hatch, color = ("", COLORS[0]) if key == "expected" else ("//", COLORS[1])
-        right.bar(places, sizes, 0.38, color=color, hatch=hatch, label=key)
-    right.set_xticks(range(len(measured)), [run.name for run in measured])
-    right.set(xlabel="task: method", ylabel="MB", title="traffic per iteration, all workers")
-    right.margins(y=0.2)
-    if measured:
-        right.legend(ncols=2)
+    names = figures.names_of(runs)
+    figure, axes = pyplot().subplot_mosaic(
+        [["loss", "time"], ["traffic", "traffic"]], figsize=(WIDTH, 6), layout="constrained"
+    )
+    for i, (run, name) in enumerate(zip(runs, names, strict=True)):
+        style = {"color": COLORS[i % len(COLORS)], "ls": LINES[i % len(LINES)]}
+        axes["loss"].plot(range(1, len(run.losses) + 1), run.losses, label=name, **style)
+    axes["loss"].set(xlabel="step", ylabel="loss", title="loss of all workers' examples")
+    axes["loss"].legend()
+    bars_of_phases(axes["time"], runs)
+    bars_of_traffic(axes["traffic"], [run for run in measured or runs if run.traffic])
     facts = runs[0].facts
     workers = max(run.facts["world_size"] for run in runs)
     commit = (facts["git_commit"] or "no commit")[:12]
     figure.suptitle(
         f"{facts['glue_task']}, {facts['arguments']['model_name_or_path']}, up to {workers} "
         f"workers on {facts['host']} ({facts['processor']}, {facts['cores']} cores), {commit}",
-        fontsize=9,
+        fontsize=SMALL,
+        wrap=True,
     )
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=160)
+    pyplot().close(figure)
+
+
+def bars_of_phases(axis: Any, runs: Sequence[Run]) -> None:
+    """Each run's milliseconds per iteration, by phase."""
+    places, bottom = range(len(runs)), [0.0] * len(runs)
+    for phase, color, hatch in zip(PHASES, COLORS, HATCHES, strict=False):
+        height = [1000 * run.seconds(phase) for run in runs]
+        axis.bar(places, height, 0.6, bottom, color=color, hatch=hatch, label=phase)
+        bottom = [low + more for low, more in zip(bottom, height, strict=True)]
+    label_ticks(axis, places, [run.name for run in runs])
+    axis.set(xlabel="task", ylabel="milliseconds", title="time per iteration")
+    axis.margins(y=0.3)
+    axis.legend(ncols=3)
+
+
+def bars_of_traffic(axis: Any, measured: Sequence[Run]) -> None:
+    """Each run's MB per iteration, expected beside measured."""
+    for offset, key in ((-0.2, "expected"), (0.2, "measured")):
+        places = [i + offset for i in range(len(measured))]
+        sizes = [run.traffic["per_iteration"][key] / 1e6 for run in measured]
+        hatch, color = ("", COLORS[0]) if key == "expected" else ("//", COLORS[1])
+        axis.bar(places, sizes, 0.38, color=color, hatch=hatch, label=key)
+    names = [f"{run.name}\nbatch {figures.total_batch(run)}" for run in measured]
+    label_ticks(axis, range(len(measured)), names)
+    axis.set(xlabel="task: method", ylabel="MB", title="traffic per iteration, all workers")
+    axis.margins(y=0.2)
+    if measured:
+        axis.legend(ncols=2)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the comparison; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description="Compare runs: first losses, metrics, times, traffic, a picture."
+        prog=program(),
+        description="Compare runs: first losses, metrics, times, traffic, a picture.",
     )
     parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="--output_dir of a run")
     parser.add_argument("--picture", metavar="FILE", help="draw them too (.png, .svg or .pdf)")

@@ -22,15 +22,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from common.errors import UserError
-from common.gradients import SLICE
 from common.tasks import BY_KEY
 from common.units import bits_per_second
 
-import numpy
-from scipy.optimize import nnls
-
 DDP_FIRST, DDP_BUCKET = 2**20, 25 * 2**20  # bytes: DistributedDataParallel's defaults
-SLICE_BYTES = 4 * SLICE  # that gather and scatter move at a time
 
 
 def bytes_per_second(rate: str) -> float:
@@ -92,9 +87,11 @@ class Model:
 
 def network_terms(task: str, workers: int, size: int) -> tuple[float, int]:
     """(bytes through the busiest link one after the other, messages one after the other)."""
+    from common.gradients import SLICE  # imports torch, which takes seconds
+
     others = workers - 1
     if "gather" in BY_KEY[task].collectives:  # all through the root
-        return 2 * others * size, 2 * others * -(-size // SLICE_BYTES)
+        return 2 * others * size, 2 * others * -(-size // (4 * SLICE))
     buckets = 1 if BY_KEY[task].by_hand else -(-size // DDP_BUCKET)
     return 2 * others / workers * size, 2 * others * buckets
 
@@ -150,6 +147,9 @@ def calibrate(cells: list[dict]) -> tuple[Model, list[dict]]:
 
 def fit(rows: list[tuple], times: list[float]) -> Iterator[float]:
     """The costs, none negative, whose sums with `rows` come closest to `times`, relatively."""
+    import numpy
+    from scipy.optimize import nnls
+
     weights = 1 / numpy.array(times)
     costs, _ = nnls(numpy.array(rows, dtype=float) * weights[:, None], times * weights)
     return map(float, costs)

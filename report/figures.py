@@ -6,15 +6,27 @@ Draws what the records of the runs hold, each figure as PNG and SVG, and lists w
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from common.commands import program
 from common.errors import UserError
-from common.record.clock import PHASES
+from common.record.format import PHASES
 from report.runs import Run, load_run
-from report.style import COLORS, HATCHES, LINES, MARKS, pyplot, save
+from report.style import (
+    COLORS,
+    HATCHES,
+    LINES,
+    MARKS,
+    WIDTH,
+    label_logarithmic,
+    label_ticks,
+    pyplot,
+    save,
+)
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:
@@ -40,7 +52,7 @@ def source_of(runs: Sequence[Run]) -> str:
 def draw_losses(runs: Sequence[Run]) -> Any:
     """The global loss of each step, and beneath how far each run is from the first."""
     figure, (upper, lower) = pyplot().subplots(
-        2, 1, figsize=(8, 6.5), sharex=True, height_ratios=(2, 1), layout="constrained"
+        2, 1, figsize=(WIDTH, 5.0), sharex=True, height_ratios=(2, 1), layout="constrained"
     )
     first = runs[0].losses
     for i, (run, name) in enumerate(zip(runs, names_of(runs), strict=True)):
@@ -49,29 +61,32 @@ def draw_losses(runs: Sequence[Run]) -> Any:
         if i:
             gaps = [abs(a - b) for a, b in zip(run.losses, first, strict=False)]
             lower.semilogy(range(1, len(gaps) + 1), [gap or float("nan") for gap in gaps], **style)
-    upper.set(ylabel="loss (mean over all examples)")
+    upper.set(ylabel="loss (mean of all workers' examples)")
     upper.legend()
+    lower.yaxis.set_major_formatter("{x:.0e}")
+    lower.yaxis.set_minor_formatter("")
     lower.set(xlabel="step", ylabel=f"|difference| to\n{names_of(runs)[0]}")
     return figure
 
 
 def draw_phases(runs: Sequence[Run]) -> Any:
     """Milliseconds of each phase of an iteration: mean over ranks and steps, first discarded."""
-    figure, axis = pyplot().subplots(figsize=(1.6 * len(runs) + 3, 4.5), layout="constrained")
-    bottom = [0.0] * len(runs)
+    figure, axis = pyplot().subplots(figsize=(WIDTH, 3.4), layout="constrained")
+    places, bottom = range(len(runs)), [0.0] * len(runs)
     for phase, color, hatch in zip(PHASES, COLORS, HATCHES, strict=False):
         height = [1000 * run.seconds(phase) for run in runs]
-        axis.bar(names_of(runs), height, 0.6, bottom, color=color, hatch=hatch, label=phase)
+        axis.bar(places, height, 0.6, bottom, color=color, hatch=hatch, label=phase)
         bottom = [low + more for low, more in zip(bottom, height, strict=True)]
+    label_ticks(axis, places, names_of(runs))
     axis.set(ylabel="milliseconds per iteration")
     axis.margins(y=0.25)
-    axis.legend(ncols=len(PHASES), fontsize=8)
+    axis.legend(ncols=len(PHASES))
     return figure
 
 
 def draw_iterations(runs: Sequence[Run]) -> Any:
     """Every iteration's time on rank 0, with the discarded first one marked."""
-    figure, axis = pyplot().subplots(figsize=(1.6 * len(runs) + 3, 4.5), layout="constrained")
+    figure, axis = pyplot().subplots(figsize=(WIDTH, 3.4), layout="constrained")
     times = [[1000 * line["seconds"]["total"] for line in run.steps[0]] for run in runs]
     axis.boxplot([each[1:] or [float("nan")] for each in times], showfliers=False, widths=0.5)
     for place, each in enumerate(times, 1):
@@ -80,8 +95,9 @@ def draw_iterations(runs: Sequence[Run]) -> Any:
         axis.plot(place, each[0], "x", color=COLORS[5], ms=8)
     axis.plot([], [], "x", color=COLORS[5], label="first iteration, discarded")
     axis.plot([], [], ".", color=COLORS[0], label="each of the others")
-    axis.set_xticks(range(1, len(runs) + 1), names_of(runs))
+    label_ticks(axis, range(1, len(runs) + 1), names_of(runs))
     axis.set(ylabel="milliseconds per iteration, rank 0", yscale="log")
+    label_logarithmic(axis.yaxis)
     axis.legend()
     return figure
 
@@ -91,7 +107,7 @@ def draw_traffic(runs: Sequence[Run]) -> Any:
     runs = [run for run in runs if run.traffic and run.traffic["per_iteration"]]
     if not runs:
         return None
-    figure, axis = pyplot().subplots(figsize=(1.8 * len(runs) + 3, 4.5), layout="constrained")
+    figure, axis = pyplot().subplots(figsize=(WIDTH, 3.4), layout="constrained")
     for way, (key, offset) in enumerate((("expected", -0.2), ("measured", 0.2))):
         sizes = [run.traffic["per_iteration"][key] / 1e6 for run in runs]
         places = [i + offset for i in range(len(runs))]
@@ -99,7 +115,7 @@ def draw_traffic(runs: Sequence[Run]) -> Any:
     labels = [
         f"{name}\n{run.traffic['dtype']}" for name, run in zip(names_of(runs), runs, strict=True)
     ]
-    axis.set_xticks(range(len(runs)), labels)
+    label_ticks(axis, range(len(runs)), labels)
     axis.set(ylabel="MB per iteration, sent and received")
     axis.margins(y=0.25)
     axis.legend(ncols=2)
@@ -111,13 +127,18 @@ def total_batch(run: Run) -> int:
     return sum(rank[0]["examples"] for rank in run.steps if rank)
 
 
+def steps_of_epoch(run: Run) -> int:
+    """Steps of a whole epoch, also of a run that ended before: the last may have fewer examples."""
+    return math.ceil(run.facts["examples"]["train"] / total_batch(run))
+
+
 def draw_batches(runs: Sequence[Run]) -> Any:
     """Time and traffic by total batch size; None unless task 4's runs have several."""
     runs = [run for run in runs if run.traffic and run.traffic["per_iteration"]]
     kinds = sorted({(run.traffic["method"], run.traffic["dtype"]) for run in runs})
     if len({total_batch(run) for run in runs}) < 2:
         return None
-    figure, (left, right) = pyplot().subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+    figure, (left, right) = pyplot().subplots(1, 2, figsize=(WIDTH, 3.2), layout="constrained")
     for i, kind in enumerate(kinds):
         mine = [r for r in runs if (r.traffic["method"], r.traffic["dtype"]) == kind]
         mine.sort(key=total_batch)
@@ -126,22 +147,28 @@ def draw_batches(runs: Sequence[Run]) -> Any:
         label = f"task {kind[0]}, {kind[1]}"
         left.plot(batches, [1000 * run.seconds("total") for run in mine], label=label, **style)
         measured = [
-            run.traffic["per_iteration"]["measured"] / 1e6 * run.facts["examples"]["train"] / batch
-            for run, batch in zip(mine, batches, strict=True)
+            run.traffic["per_iteration"]["measured"] / 1e6 * steps_of_epoch(run) for run in mine
         ]
         right.plot(batches, measured, **style)
     left.set(xlabel="total batch, examples", ylabel="milliseconds per iteration", ylim=(0, None))
-    right.set(xlabel="total batch, examples", ylabel="MB per epoch", ylim=(0, None))
-    left.legend(fontsize=8)
+    right.set(
+        xlabel="total batch, examples", ylabel="MB per epoch: a step's mean x steps", ylim=(0, None)
+    )
+    for axis in (left, right):
+        axis.set_xscale("log", base=2)
+        sizes = sorted({total_batch(run) for run in runs})
+        axis.set_xticks(sizes, map(str, sizes))
+        axis.minorticks_off()
+    left.legend()
     return figure
 
 
 def draw_accuracy(runs: Sequence[Run]) -> Any:
-    """The GLUE task's first metric after every epoch; None where no run was evaluated."""
+    """The GLUE task's first metric by epochs; None where no run was evaluated."""
     runs = [run for run in runs if run.facts["metrics"]]
     if not runs:
         return None
-    figure, axis = pyplot().subplots(figsize=(6.5, 4.5), layout="constrained")
+    figure, axis = pyplot().subplots(figsize=(WIDTH, 3.4), layout="constrained")
     metric = next(name for name in runs[0].facts["metrics"][0] if name != "epoch")
     for i, (run, name) in enumerate(zip(runs, names_of(runs), strict=True)):
         points = [(m["epoch"], m[metric]) for m in run.facts["metrics"] if metric in m]
@@ -182,7 +209,9 @@ def draw(runs: Sequence[Run], folder: Path) -> tuple[list[Path], list[str]]:
 
 def main(argv: list[str] | None = None) -> int:
     """Draw the figures; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Draw runs: losses, times, traffic, accuracy.")
+    parser = argparse.ArgumentParser(
+        prog=program(), description="Draw runs: losses, times, traffic, accuracy."
+    )
     parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="--output_dir of a run")
     parser.add_argument("--output_dir", type=Path, default=Path("figures"), help="default: figures")
     args = parser.parse_args(argv)

@@ -9,6 +9,7 @@ QUESTIONS = {  # what the reasoning on a task is about
     "task3": "What does it do better, and does it show in the times?",
     "task4": "How do expected and measured bytes compare, and with the batch size?",
 }
+DETAILS = "Implementation details"
 SCALABILITY = "Scalability"
 
 
@@ -26,5 +27,6 @@ def question_of(task: Task) -> str:
 
 SECTIONS = {  # heading of the report and of answers.md -> what the reasoning is about
     **{title_of(task): question_of(task) for task in TABLE},
+    DETAILS: "What did you write, on which machines, with which settings; what was hard?",
     SCALABILITY: "Comment on how the methods scale, from your own measurements.",
 }

@@ -3,34 +3,37 @@
 import re
 from itertools import pairwise
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
+from report.pictures import WIDEST, Pictures
 
-OPEN = {
-    "paragraph_open": "#par[",
-    "em_open": "#emph[",
-    "strong_open": "#strong[",
-    "bullet_list_open": "#list(",
-    "ordered_list_open": "#enum(",
-    "list_item_open": "[",
-    "blockquote_open": "#quote(block: true)[",
-    "heading_open": "#strong[",
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+
+AROUND = {  # type of a node -> what stands before and after its children
+    "paragraph": ("#par[", "]\n"),
+    "em": ("#emph[", "]"),
+    "strong": ("#strong[", "]"),
+    "bullet_list": ("#list(", ")\n"),
+    "ordered_list": ("#enum(", ")\n"),
+    "list_item": ("[", "],"),
+    "blockquote": ("#quote(block: true)[", "]\n"),
+    "heading": ("#strong[", "]#linebreak()\n"),
+    "thead": ("table.header(", "),"),
+    "th": ("[", "],"),
+    "td": ("[", "],"),
 }
-CLOSE = {
-    "bullet_list_close": ")\n",
-    "ordered_list_close": ")\n",
-    "list_item_close": "],",
-    "paragraph_close": "]\n",
-    "blockquote_close": "]\n",
-    "heading_close": "]#linebreak()\n",
-    "em_close": "]",
-    "strong_close": "]",
-}
+BREAKS = {"softbreak": '#" "', "hardbreak": "#linebreak()"}
+
+
+def parser() -> MarkdownIt:
+    """CommonMark with tables and $formulas$; `$5 and $6` are amounts."""
+    strict = {"allow_labels": False, "allow_space": False, "allow_digits": False}
+    return MarkdownIt("commonmark").enable("table").use(dollarmath_plugin, **strict)
 
 
 def sections(text: str) -> dict[str, str]:
     """Heading -> Markdown below it, for the `## ` headings outside of code blocks."""
-    tokens, lines = MarkdownIt("commonmark").parse(text), text.splitlines()
+    tokens, lines = parser().parse(text), text.splitlines()
     starts = [
         (token.map, inline.content.strip())
         for token, inline in pairwise(tokens)
@@ -48,28 +51,81 @@ def without_comments(text: str) -> str:
     return re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).strip()
 
 
-def typst(text: str) -> str:
-    """Typst markup for Markdown (CommonMark, without images and HTML, which appear as text)."""
-    return "".join(map(rendered, MarkdownIt("commonmark").parse(text)))
+def typst(text: str, pictures: Pictures | None = None) -> str:
+    """Typst markup for Markdown; HTML appears as text, and what `pictures` cannot show as code."""
+    return within(SyntaxTreeNode(parser().parse(text)), pictures)
 
 
-def rendered(token: Token) -> str:
-    """Typst markup for one token."""
-    if token.type == "inline":
-        return "".join(map(rendered, token.children or []))
-    if token.type in OPEN:
-        return OPEN[token.type]
-    if token.type in CLOSE:
-        return CLOSE[token.type]
-    if token.type in ("fence", "code_block"):
-        return f"#raw(block: true, {string(token.content.rstrip())})\n"
-    if token.type == "code_inline":
-        return f"#raw({string(token.content)})"
-    if token.type == "softbreak":
-        return f"#{string(' ')}"
-    if token.type == "hardbreak":
-        return "#linebreak()"
-    return f"#{string(token.content)}" if token.content else ""
+def within(node: SyntaxTreeNode, pictures: Pictures | None) -> str:
+    """Typst markup for what a node holds."""
+    return "".join(rendered(child, pictures) for child in node.children)
+
+
+def rendered(node: SyntaxTreeNode, pictures: Pictures | None) -> str:
+    """Typst markup for one node."""
+    kind = node.type
+    if kind.startswith("math_"):
+        return formula(node.content, kind == "math_inline", pictures)
+    if kind == "image":
+        return image(node, False, pictures)
+    if kind in ("fence", "code_block"):
+        return f"#raw(block: true, {string(node.content.rstrip())})\n"
+    if kind == "code_inline":
+        return f"#raw({string(node.content)})"
+    if kind in BREAKS:
+        return BREAKS[kind]
+    if kind == "table":
+        return table(node, pictures)
+    if kind == "paragraph" and (alone := lone_image(node)):
+        return image(alone, True, pictures)
+    if node.children:
+        before, after = AROUND.get(kind, ("", ""))
+        return before + within(node, pictures) + after
+    if kind in ("th", "td"):
+        return "[],"
+    return f"#{string(node.content)}" if kind != "hr" and node.content else ""
+
+
+def table(node: SyntaxTreeNode, pictures: Pictures | None) -> str:
+    """A table, with the columns aligned as its second line says."""
+    heads = node.children[0].children[0].children
+    styles = [str(head.attrs.get("style", "")) for head in heads]
+    sides = [style.removeprefix("text-align:") or "left" for style in styles]
+    columns = f"columns: {len(heads)}, align: ({', '.join(sides)},), "
+    return f"#align(center, table({columns}{within(node, pictures)}))\n"
+
+
+def lone_image(paragraph: SyntaxTreeNode) -> SyntaxTreeNode | None:
+    """The image that is all a paragraph has; None where it has anything else."""
+    [inline] = paragraph.children
+    only = len(inline.children) == 1 and inline.children[0].type == "image"
+    return inline.children[0] if only else None
+
+
+def image(node: SyntaxTreeNode, alone: bool, pictures: Pictures | None) -> str:
+    """An image; one that stands alone has its description as its caption."""
+    path, about = str(node.attrs["src"]), node.content
+    name = pictures.image(path) if pictures else None
+    if name is None:
+        return f"#raw({string(f'![{about}]({path})')})"
+    shown = f"image({string(name)}, alt: {string(about or path)})"
+    caption = f", caption: [#{string(about)}]" if about else ""
+    return f"#figure({shown}{caption})\n" if alone else f"#box({shown})"
+
+
+def formula(tex: str, inline: bool, pictures: Pictures | None) -> str:
+    """A formula within a line, or in one of its own."""
+    large = tex if inline else tex.replace(r"\frac", r"\dfrac")
+    drawn = pictures.formula(large) if pictures else None
+    if drawn is None:
+        dollars = "$" if inline else "$$"
+        return f"#raw({string(f'{dollars}{tex.strip()}{dollars}')})"
+    name, width, height, depth = drawn
+    if inline:
+        shown = f"image({string(name)}, height: {height:.2f}pt, alt: {string(tex)})"
+        return f"#box(baseline: {depth:.2f}pt, {shown})"
+    shown = f"image({string(name)}, width: {min(width, WIDEST):.2f}pt, alt: {string(tex)})"
+    return f"#align(center, {shown})\n"
 
 
 def string(text: str) -> str:

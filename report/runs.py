@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import UserError
-from common.record.facts import FORMAT, upgrade
+from common.record.format import FORMAT, upgrade
 
 
 @dataclass(frozen=True)

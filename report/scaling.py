@@ -2,8 +2,9 @@
 
     python -m report.scaling runs/sweep
 
-prints the costs, predicted against measured time per iteration, and what the model predicts for
-BERT-base and BERT-large on up to 1,024 workers; and draws it. The formulas: report/cost_model.py.
+prints the costs, the error of the predictions, and how BERT-base would scale; and draws it. Beside
+the sweep it writes scaling.md: predicted against measured time of every cell, and what the model
+predicts for BERT-base and BERT-large on up to 1,024 workers. The formulas: report/cost_model.py.
 """
 
 import argparse
@@ -11,13 +12,15 @@ import json
 import sys
 from pathlib import Path
 
+from common.commands import program
 from common.errors import UserError
 from common.files import write_whole
-from common.tables import markdown_table
+from common.tables import markdown_table, text_table
 from report.cost_model import Model, accuracy, calibrate, check
-from report.extrapolate import BERTS, answers, curves, scaled
+from report.extrapolate import BERTS, TASKS, answers, curves, scaled
 from report.scaling_figures import figures, measured_cells, model_figure, source_of, waiting
 
+MANY = 64  # workers, of the summary
 HEADS = (
     "task",
     "workers",
@@ -58,21 +61,43 @@ def markdown(rows: list[dict[str, object]]) -> str:
     return markdown_table(list(rows[0]), (row.values() for row in rows))
 
 
-def explain(model: Model, used: int, rows: list[dict], args: argparse.Namespace) -> str:
-    """The calibrated costs, the check, and the extrapolation, as text."""
-    found = accuracy(rows)
-    error = "no cell to check the network's part on: sweep slower links or larger models"
-    if found:
-        error = f"error where the network is the limit: median {found[0]:.1%}, worst {found[1]:.1%}"
-    lines = [
+def costs(model: Model, used: int) -> list[str]:
+    """The calibrated costs, as lines."""
+    return [
         f"calibrated on {used} cells:",
         f"- compute: {model.fixed:.3f} s + {model.example:.4f} s per example, on all cores",
         f"- network: {model.latency * 1e3:.2f} ms per message + {model.line:.3f} x bytes / rate",
         f"- handling: {model.handling * 1e9:.2f} ns per byte of gradients",
-        "",
-        "the other cells, seconds per iteration:",
-        "",
     ]
+
+
+def error_of(rows: list[dict]) -> str:
+    """How far the model is from the cells that it was not fitted to."""
+    found = accuracy(rows)
+    if not found:
+        return "no cell to check the network's part on: sweep slower links or larger models"
+    return f"error where the network is the limit: median {found[0]:.1%}, worst {found[1]:.1%}"
+
+
+def summary(model: Model, used: int, rows: list[dict], args: argparse.Namespace) -> str:
+    """What fits one screen: the costs, the error, and how BERTS[0] would scale."""
+    bert = BERTS[0]
+    lines = [*costs(model, used), f"the other {len(rows)} cells: {error_of(rows)}"]
+    for speed in args.speed[:2]:
+        scaling = answers(scaled(model, bert, speed, args.latency / 1e3), args.batch)
+        links = list(dict.fromkeys(row["link"] for row in scaling))
+        cells = [[row[f"{MANY} workers"] for row in scaling if row["link"] == k] for k in links]
+        title = f"{bert.name}, efficiency of {MANY} workers {speed:g} x as fast as this machine:"
+        heads = [f"task {key}" for key in TASKS]
+        table = [[link, *each] for link, each in zip(links, cells, strict=True)]
+        lines += ["", text_table(title, heads, table).rstrip()]
+    return "\n".join(lines)
+
+
+def explain(model: Model, used: int, rows: list[dict], args: argparse.Namespace) -> str:
+    """The calibrated costs, the check, and the extrapolation, as text."""
+    error = error_of(rows)
+    lines = [*costs(model, used), "", "the other cells, seconds per iteration:", ""]
     if rows:
         lines += [markdown([formatted(row) for row in rows]), ""]
     lines.append(error)
@@ -99,7 +124,7 @@ def formatted(row: dict) -> dict[str, object]:
 def main(argv: list[str] | None = None) -> int:
     """Print, write and draw what the model says of a sweep; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description="Fit a cost model to a sweep, check it, and extrapolate."
+        prog=program(), description="Fit a cost model to a sweep, check it, and extrapolate."
     )
     parser.add_argument("sweep", type=Path, help="--output_dir of experiments.scaling")
     parser.add_argument(
@@ -122,15 +147,16 @@ def main(argv: list[str] | None = None) -> int:
         cells = measured_cells(sweep)
         model, used = calibrate(cells)
         rows = check(model, [c for c in cells if c["workers"] > 1 and c not in used])
-        text = explain(model, len(used), rows, args)
-        print(text)
-        write_whole(args.sweep / "scaling.md", text + "\n")
+        print(summary(model, len(used), rows, args))
+        path = args.sweep / "scaling.md"
+        write_whole(path, explain(model, len(used), rows, args) + "\n")
         base, speed = BERTS[0], args.speed[0]
         lines = curves(scaled(model, base, speed, args.latency / 1e3), args.batch)
         title = f"{base.name}, {args.batch} examples each, workers {speed:g} x as fast"
         drawn = model_figure(rows, lines, title, source_of(sweep), args.sweep)
-        for figure in (*figures(sweep, args.sweep), *drawn):
-            print(f"figure: {figure}")
+        drawn += figures(sweep, args.sweep)
+        print(f"every cell, BERT-large, up to 1,024 workers: {path}")
+        print(f"figures: {', '.join(sorted(figure.name for figure in drawn))}")
     except UserError as error:
         print(f"report.scaling: {error}", file=sys.stderr)
         return 2

@@ -1,11 +1,12 @@
 """Figures of a sweep: time per iteration, speed-up and efficiency, traffic of each node."""
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
 from common.tasks import BY_KEY
 from common.units import bits_per_second
-from report.style import COLORS, HATCHES, MARKS, pyplot, save
+from report.style import COLORS, HATCHES, MARKS, WIDTH, label_logarithmic, label_ticks, pyplot, save
 
 
 def measured_cells(sweep: dict) -> list[dict]:
@@ -57,7 +58,7 @@ def model_figure(
 
     `rows` are cost_model.check's; `curves` has (task, rate) -> [(workers, efficiency)].
     """
-    figure, (left, right) = pyplot().subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    figure, (left, right) = pyplot().subplots(1, 2, figsize=(WIDTH, 3.6), layout="constrained")
     for limit, mark, color in (("network", "o", COLORS[0]), ("cores", "x", COLORS[5])):
         points = [(r["measured"], r["predicted"]) for r in rows if r["limit"] == limit]
         if points:
@@ -65,17 +66,21 @@ def model_figure(
     ends = [row[name] for row in rows for name in ("measured", "predicted")] or [1]
     left.loglog([min(ends), max(ends)], [min(ends), max(ends)], "k:")
     left.set(xlabel="measured, seconds/iteration", ylabel="predicted, seconds/iteration")
-    left.set_title("the cost model against the cells it was not fitted to")
+    left.set_title("the cost model against the cells\nit was not fitted to")
+    for axis in (left.xaxis, left.yaxis):
+        label_logarithmic(axis)
     left.legend()
     for (task, rate), curve in curves.items():
         workers, shares = zip(*curve, strict=True)
         i = sorted({t for t, _ in curves}).index(task)
         j = sorted({r for _, r in curves}, key=bits_per_second).index(rate)
         shares = [100 * share for share in shares]
-        style = {"color": COLORS[i], "marker": MARKS[j], "markersize": 4}
+        style = {"color": COLORS[i % len(COLORS)], "marker": MARKS[j], "markersize": 4}
         right.semilogx(workers, shares, base=2, label=f"{task}, {rate}", **style)
-    right.set(xlabel="workers", ylabel="efficiency, %", ylim=(0, 105), title=title)
-    right.legend(fontsize=7)
+    right.set(xlabel="workers", ylabel="efficiency, %", ylim=(0, 105))
+    right.set_title(textwrap.fill(title, 40))
+    right.xaxis.set_major_formatter("{x:g}")
+    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return save(figure, "model", source, folder)
 
 
@@ -85,14 +90,17 @@ def rates_of(cells: list[dict]) -> list[str]:
 
 
 def draw_times(cells: list[dict]) -> Any:
-    """Bars of seconds per iteration for each link rate: computing, and waiting for the network."""
+    """Bars of seconds per iteration for each link rate: computing, and waiting for the network.
+
+    The rates have scales of their own, which their titles say: a slow link takes many times longer.
+    """
     rates = rates_of(cells)
     if not rates:
         return None
     figure, axes = pyplot().subplots(
-        1, len(rates), figsize=(5 * len(rates), 4.2), squeeze=False, layout="constrained"
+        len(rates), 1, figsize=(WIDTH, 2.6 * len(rates)), squeeze=False, layout="constrained"
     )
-    for axis, rate in zip(axes[0], rates, strict=True):
+    for axis, rate in zip(axes[:, 0], rates, strict=True):
         shown = [c for c in cells if c["rate"] == rate and c["workers"] > 1]
         shown.sort(key=lambda c: (c["workers"], -c["batch"], c["task"]))
         names = [f"{c['task']}\n{c['workers']}x{c['batch']}" for c in shown]
@@ -101,8 +109,9 @@ def draw_times(cells: list[dict]) -> Any:
         places = range(len(shown))
         axis.bar(places, work, 0.7, color=COLORS[0], label="computing")
         axis.bar(places, wait, 0.7, work, color=COLORS[1], hatch=HATCHES[1], label="network")
-        axis.set_xticks(places, names, fontsize=7)
-        axis.set(title=rate, xlabel="task, workers x examples of each", ylabel="seconds/iteration")
+        label_ticks(axis, places, names)
+        title = f"links of {rate}: task, workers x examples of each (the panels' scales differ)"
+        axis.set(title=title, ylabel="seconds/iteration")
         axis.margins(y=0.25)
         axis.legend(ncols=2)
     return figure
@@ -121,7 +130,9 @@ def draw_speedup(cells: list[dict]) -> Any:
         "strong scaling": lambda c: c["workers"] * c["batch"] == total,
         "weak scaling": lambda c: c["batch"] == least,
     }
-    figure, axes = pyplot().subplots(2, 2, figsize=(10, 7), sharex=True, layout="constrained")
+    figure, axes = pyplot().subplots(
+        2, 2, figsize=(WIDTH, 6), sharex=True, sharey="row", layout="constrained"
+    )
     for column, (kind, belongs) in enumerate(kinds.items()):
         base = alone.get(total if kind.startswith("strong") else least)
         upper, lower = axes[0][column], axes[1][column]
@@ -136,7 +147,11 @@ def draw_speedup(cells: list[dict]) -> Any:
                 if len(line) < 2:
                     continue
                 workers, speedup = zip(*line, strict=True)
-                style = {"color": COLORS[i], "marker": MARKS[j % len(MARKS)], "ls": "-"}
+                style = {
+                    "color": COLORS[i % len(COLORS)],
+                    "marker": MARKS[j % len(MARKS)],
+                    "ls": "-",
+                }
                 upper.plot(workers, speedup, label=f"{task}, {rate}", **style)
                 shares = [s / n for n, s in line]
                 lower.plot(workers, [100 * share for share in shares], **style)
@@ -145,7 +160,7 @@ def draw_speedup(cells: list[dict]) -> Any:
         lower.set(xlabel="workers (on the cores of one machine)", ylabel="efficiency, %")
         lower.set_ylim(bottom=0)
         lower.set_xticks(sorted({1, *(c["workers"] for c in many)}))
-    axes[0][0].legend(fontsize=7)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return figure
 
 
@@ -155,7 +170,7 @@ def draw_traffic(cells: list[dict]) -> Any:
     chosen = {c["task"]: c for c in cells if c["workers"] == most > 1}
     if not chosen:
         return None
-    size = (4.5 * len(chosen), 4)
+    size = (WIDTH, 3.2)
     figure, axes = pyplot().subplots(
         1, len(chosen), figsize=size, sharey=True, squeeze=False, layout="constrained"
     )
@@ -166,7 +181,11 @@ def draw_traffic(cells: list[dict]) -> Any:
             axis.bar(places, sizes, 0.38, color=COLORS[way], hatch=HATCHES[way], label=name)
             due = [each[way] / 1e6 for each in cell["expected"]]
             axis.plot(places, due, "k_", ms=14, label="expected" if way else None)
-        axis.set(title=f"task {task}, {most} workers", xlabel="node", ylabel="MB/iteration")
+        axis.set(
+            title=f"task {task}, {most} workers, {cell['rate']}",
+            xlabel="node",
+            ylabel="MB/iteration",
+        )
         axis.set_xticks(range(most))
         axis.margins(y=0.2)
     axes[0][0].legend()

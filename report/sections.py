@@ -3,16 +3,16 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common.record.clock import PHASES
-from common.record.traffic import difference
-from common.tasks import COMPARED, TABLE, Task
+from common.record.format import difference
+from common.tasks import COMPARED, TABLE, TASKS, Task
 from report import figures, traces
-from report.headings import SECTIONS, title_of
+from report.headings import SCALABILITY, SECTIONS, title_of
 from report.markdown import typst, without_comments
+from report.pictures import Pictures
 from report.runs import Run
 from report.style import save
+from report.times import ITERATIONS, spread, timed
 
-ITERATIONS = 40  # that the assignment times, the first of them discarded
 EPOCHS = 3
 ALONE = (
     "python task1/run_glue.py --do_train --do_eval --num_train_epochs 3 --output_dir runs/task1 ..."
@@ -40,11 +40,14 @@ class Section:
         self.tables.append({"caption": caption, "rows": [list(map(str, row)) for row in rows]})
 
 
-def fill(runs: list[Run], answers: dict[str, str], folder: Path) -> list[Section]:
-    """The report's sections; figures are drawn in `folder`."""
+def fill(runs: list[Run], answers: dict[str, str], source: Path, folder: Path) -> list[Section]:
+    """The report's sections; figures, and pictures from the `source` of answers, are in `folder`.
+
+    Headings of the student's own follow those of SECTIONS.
+    """
     found = pick(runs)
     profiled = [run for run in runs if run.traffic and run.traffic["per_iteration"]]
-    made = {title: Section(title) for title in SECTIONS}
+    made = {title: Section(title) for title in (*SECTIONS, *answers)}
     by_task = {task.name: made[title_of(task)] for task in TABLE}
     for task in TABLE:
         section = by_task[task.name]
@@ -55,13 +58,23 @@ def fill(runs: list[Run], answers: dict[str, str], folder: Path) -> list[Section
         else:
             distributed(section, task, found)
     traced(by_task[COMPARED[-1].name], found)
+    mean_times(made[SCALABILITY], found)
     draw(by_task, found, profiled, folder)
+    pictures = Pictures(source, folder)
     for section in made.values():
-        reasoning = without_comments(answers.get(section.title, ""))
-        section.answer = typst(reasoning)
-        if not reasoning:
-            section.lacks("your reasoning", f'write it in answers.md below "## {section.title}"')
+        reason(section, answers.get(section.title, ""), pictures)
     return list(made.values())
+
+
+def reason(section: Section, text: str, pictures: Pictures) -> None:
+    """Add the student's text to a section, and what of it cannot be shown."""
+    reasoning = without_comments(text)
+    section.answer = typst(reasoning, pictures)
+    if not reasoning:
+        section.lacks("your reasoning", f'write it in answers.md below "## {section.title}"')
+    for what, fix in pictures.problems:
+        section.lacks(what, fix)
+    pictures.problems.clear()
 
 
 def pick(runs: list[Run]) -> dict[str, Run]:
@@ -83,8 +96,9 @@ def plain(section: Section, task: Task, found: dict[str, Run]) -> None:
     losses = [(f"minibatch {i + 1}", f"{loss:.6f}") for i, loss in enumerate(run.losses[:5])]
     section.table("Loss of the first five minibatches", [("", "loss"), *losses])
     metrics = run.facts["metrics"]
-    if len(metrics) < EPOCHS:
-        section.lacks(f"the metric after {EPOCHS} epochs (there are {len(metrics)})", ALONE)
+    epochs = sum(m["epoch"] == int(m["epoch"]) for m in metrics)
+    if epochs < EPOCHS:
+        section.lacks(f"the metric after {EPOCHS} epochs (there are {epochs})", ALONE)
     if metrics:
         names = [name for name in metrics[0] if name != "epoch"]
         rows = [(m["epoch"], *(f"{m[name]:.4f}" for name in names)) for m in metrics]
@@ -127,17 +141,6 @@ def compare_batches(section: Section, run: Run, one: Run | None, command: str) -
         )
 
 
-def timed(run: Run) -> dict[str, float]:
-    """Mean milliseconds of the phases over iterations 2 to 40 and all ranks; empty without any."""
-    lines = [line for rank in run.steps for line in rank[1:ITERATIONS]]
-    if not lines:
-        return {}
-    return {
-        phase: 1000 * sum(line["seconds"][phase] for line in lines) / len(lines)
-        for phase in (*PHASES, "total")
-    }
-
-
 def traffic(section: Section, task: Task, profiled: list[Run]) -> None:
     """Traffic expected and measured, of every run that recorded it."""
     if not profiled:
@@ -153,6 +156,18 @@ def traffic(section: Section, task: Task, profiled: list[Run]) -> None:
     section.table("Traffic per iteration, MB", [heads, *rows])
     if len({figures.total_batch(run) for run in profiled}) < 2:
         section.lacks("a comparison of total batch sizes", f"{SWEEP} --batches 64,32,16 ...")
+
+
+def mean_times(section: Section, found: dict[str, Run]) -> None:
+    """The mean times of the distributed tasks side by side, with how much they vary."""
+    names = [task.name for task in COMPARED if task.distributed and task.name in found]
+    rows = [(TASKS[name].title, *spread(found[name])) for name in names if timed(found[name])]
+    if rows:
+        heads = ("task", "mean", "standard deviation", "middle half", "iterations", "workers")
+        section.table(
+            f"Milliseconds per iteration: iterations 2 to {ITERATIONS}, means of the workers",
+            [heads, *rows],
+        )
 
 
 def traced(section: Section, found: dict[str, Run]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from common.commands import program
 from common.errors import UserError
 from common.tables import text_table
 
@@ -111,7 +112,8 @@ def text(folder: Path, rows: list[dict[str, Any]]) -> str:
 def main(argv: list[str] | None = None) -> int:
     """Print the shares; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description="Show how much communication traced steps have, and how much computing hides."
+        prog=program(),
+        description="Show how much communication traced steps have, and how much computing hides.",
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="of --trace runs")
     args = parser.parse_args(argv)

@@ -3,7 +3,7 @@
 import json
 
 from common.errors import UserError
-from common.record.facts import FORMAT
+from common.record.format import FORMAT
 from report.runs import load_run
 
 import pytest

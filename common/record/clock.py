@@ -3,9 +3,9 @@
 import time
 from typing import Any
 
-import torch
+from common.record.format import PHASES
 
-PHASES = ("data", "forward", "backward", "sync", "update")
+import torch
 
 
 class Clock:

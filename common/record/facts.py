@@ -5,17 +5,11 @@ import platform
 import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+
+from common.record.format import FORMAT
 
 import torch
 import transformers
-
-FORMAT = 2
-RENAMED = {  # what format 1 called each value that format 2 calls by another name
-    **{"task": "glue_task", "strategy": "task"},  # in run.json
-    **{"handed": "payload", "counted": "measured"},  # in traffic.rank<R>.json
-    **{"rank_sends": "sent_bytes", "rank_receives": "received_bytes"},
-}
 
 
 def describe(args, world, model, splits):
@@ -49,21 +43,6 @@ def describe(args, world, model, splits):
         },
         "start": now(),
         "end": None,
-    }
-
-
-def upgrade(facts: Any, version: int) -> Any:
-    """Records of a format version as the newest version would have them."""
-    if version >= FORMAT:
-        return facts
-    if isinstance(facts, list):
-        return [upgrade(each, version) for each in facts]
-    if not isinstance(facts, dict):
-        return facts
-    inner = ("iterations", "epochs", "per_iteration")
-    return {
-        RENAMED.get(name, name): upgrade(value, version) if name in inner else value
-        for name, value in facts.items()
     }
 
 

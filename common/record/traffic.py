@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from common.files import write_whole
+from common.record.format import difference
 
 import psutil
 import torch.distributed as dist
@@ -189,13 +190,6 @@ def total(iterations):
     """The sums of the byte counts of some iterations."""
     names = ("payload", "sent_bytes", "received_bytes", "expected", "measured")
     return {name: sum(iteration[name] for iteration in iterations) for name in names}
-
-
-def difference(counts):
-    """By how many percent measured bytes exceed expected ones; None where none are expected."""
-    if not counts["expected"]:
-        return None
-    return 100 * (counts["measured"] / counts["expected"] - 1)
 
 
 def table(summary):

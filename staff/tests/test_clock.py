@@ -3,7 +3,8 @@
 from types import SimpleNamespace
 
 from common.record import clock
-from common.record.clock import PHASES, Clock
+from common.record.clock import Clock
+from common.record.format import PHASES
 
 import pytest
 import torch

@@ -1,16 +1,19 @@
 """Figures and trace shares, against the records that they come from."""
 
+import dataclasses
+import itertools
 import json
 import re
 from pathlib import Path
 
 from cluster.launch import launch
 from common.errors import UserError
-from common.record.clock import PHASES
-from report import figures, traces
+from common.record.format import PHASES
+from report import compare, figures, style, traces
 from report.runs import load_run
 
 import pytest
+from matplotlib.text import Text
 
 ROOT = Path(__file__).parents[2]
 
@@ -138,6 +141,35 @@ def test_what_is_left_out_is_listed(runs, tmp_path, capsys):
     assert figures.main([str(runs[1].folder), "--output_dir", str(tmp_path / "figures")]) == 0
     left_out = re.findall(r"left out, .*: (\w+)", capsys.readouterr().out)
     assert left_out == ["traffic", "batches", "accuracy"]
+
+
+def too_small_or_touching(figure):
+    """Texts of a figure below 7 points, and pairs of an axis's labels that touch."""
+    figure.draw_without_rendering()
+    texts = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+    found = [text.get_text() for text in texts if text.get_fontsize() < 7]
+    for axis in [each for axes in figure.axes for each in (axes.xaxis, axes.yaxis)]:
+        labels = [label for label in axis.get_ticklabels() if label.get_text()]
+        for these, those in itertools.pairwise(labels):
+            one, other = these.get_window_extent(), those.get_window_extent()
+            if these.get_rotation() == 0 and one.overlaps(other):
+                found.append((these.get_text(), those.get_text()))
+    return found
+
+
+def test_figures_can_be_read_in_print(runs, tmp_path):
+    """At 7 points or more, in one typeface, at the width that they are printed at."""
+    many = [dataclasses.replace(run, folder=Path(f"a run {n}")) for n in range(6) for run in runs]
+    for name, drawing in figures.FIGURES.items():
+        for shown in (runs, many):
+            figure = drawing(shown)
+            assert figure.get_figwidth() == style.WIDTH, name
+            assert not too_small_or_touching(figure), name
+            fonts = {text.get_fontfamily()[0] for text in figure.findobj(Text)}
+            assert fonts == {style.FONT}, name
+            style.save(figure, name, figures.source_of(shown), tmp_path)
+    compare.picture(runs[:2], tmp_path / "picture.png", runs[2:])
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
 
 
 def event(name, start, seconds):

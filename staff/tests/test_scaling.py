@@ -139,9 +139,13 @@ def test_the_report_of_a_sweep(tmp_path, capsys):
     assert scaling.main([str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "median 0.0%, worst" in printed
+    assert len(printed.splitlines()) < 24  # one screen; all of it is in a file
+    assert str(tmp_path / "scaling.md") in printed
+    written = (tmp_path / "scaling.md").read_text()
     for bert in ("BERT-base, 438 MB", "BERT-large, 1341 MB"):
-        assert printed.count(bert) == 2
-        assert printed.count("worst") >= 4  # the error is given with every prediction
+        assert written.count(bert) == 2
+        assert written.count("worst") >= 4  # the error is given with every prediction
+    assert written.count("| 10gbit |") == 9 + 2 * 2 * 3  # cells; predictions
     for name in ("time", "speedup", "traffic", "model"):
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
         assert (tmp_path / f"{name}.svg").read_text().startswith("<?xml")

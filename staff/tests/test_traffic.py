@@ -12,7 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from common.cli import parse_args
-from common.record.traffic import Traffic, difference, expected_bytes, table
+from common.record.format import difference
+from common.record.traffic import Traffic, expected_bytes, table
 from common.workers import world
 from common.workers.network import loopback
 
