@@ -4,9 +4,11 @@ import argparse
 import difflib
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from common.commands import program
 from common.data.glue import find_glue_task
 from common.errors import UserError
 from common.flags import FLAGS, describe
@@ -24,15 +26,18 @@ class Parser(argparse.ArgumentParser):
         raise UserError(message)
 
 
-def parse_args(script, extra=(), argv=None, env=os.environ):
+def parse_args(script, extra=(), argv=None, env=os.environ, about=None):
     """Read a task's command line; raise UserError with every problem found and its fix.
 
     `script` is the task's file; its folder's name (task2a, ...) becomes `args.task`. `extra` are
     Flags of that task alone. Returns a Namespace with a value of the right type for each flag; the
-    four distributed flags are filled in from torchrun or srun if they were left out.
+    four distributed flags are filled in from torchrun or srun if they were left out. `about` is the
+    text of --help; without it, the docstring of the program.
     """
     flags = list({flag.name: flag for flag in (*FLAGS, *extra)}.values())
-    parser = Parser(prog=script, allow_abbrev=False, description=sys.modules["__main__"].__doc__)
+    parser = Parser(
+        prog=program(), allow_abbrev=False, description=about or sys.modules["__main__"].__doc__
+    )
     for flag in flags:
         value = {"metavar": "VALUE", "nargs": "?", "const": MISSING}
         action: dict[str, Any] = {"action": "store_true"} if flag.type is bool else value
@@ -129,6 +134,11 @@ def contradictions(args):
         problems.append(f"--dropout {args.dropout:g}: must be 0 to 1, or -1 for the checkpoint's")
     if args.max_steps == 0:
         problems.append("--max_steps 0: must be at least 1, or -1 to train by epochs")
+    if args.report_to == "tensorboard" and not find_spec("tensorboard"):
+        problems.append(
+            "--report_to tensorboard: the package tensorboard is not installed; install it with "
+            f"`{Path(sys.executable).name} -m pip install tensorboard`, or leave --report_to out"
+        )
     if not (args.do_train or args.do_eval):
         problems.append("neither --do_train nor --do_eval is given, so there is nothing to do")
     return problems + task_problems(args) + folder_problems(args)

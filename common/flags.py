@@ -49,6 +49,8 @@ FLAGS = [
     Flag("dropout", float, -1.0, "override the checkpoint's dropout (-1: keep it)", -1),
     Flag("backend", ("auto", "gloo", "nccl"), "auto", "auto: nccl if every worker has its own GPU"),
     Flag("trace", int, 0, "steps after the first to trace with torch.profiler (0: none)", 0),
+    Flag("report_to", ("none", "tensorboard"), "none", "live view of loss, phases and bytes"),
+    Flag("time_all_reduce", bool, False, "time a bare all_reduce of the gradients' bytes first"),
     Flag("timeout", float, 300.0, "seconds to wait for other workers, in any collective", 1),
     Flag("master_ip", str, "", "rank 0's address, as every worker reaches it"),
     Flag("master_port", int, -1, "a free port there, the same for every worker", 1024),

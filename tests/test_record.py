@@ -12,6 +12,7 @@ from common.errors import UserError
 from common.files import write_whole
 from common.models.tiny import tiny_model, tiny_tokenizer
 from common.record.facts import describe
+from common.record.first_losses import FirstLosses
 from common.record.record import Record
 from common.workers import world
 from common.workers.network import loopback
@@ -27,6 +28,9 @@ STALE += ["run.json", "eval_results.txt", "trace.rank0.json", "trace.rank3.json"
 
 class Batches:
     """Three steps an epoch, of one batch each: of 4, 4 and 2 examples."""
+
+    def __len__(self):
+        return 3
 
     def epoch(self, _):
         for rows in (4, 4, 2):
@@ -166,6 +170,55 @@ def test_what_rank_0_prints(train, model, capsys):
     assert lines == [*losses[:3], metrics[0], *losses[3:], metrics[1]]
     assert last.startswith("mean time per iteration: ")
     assert last.endswith(" s (5 iterations; the first is discarded)")
+
+
+def test_the_live_view_shows_every_step(train, model):
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
+    for _ in range(2):  # the second run replaces the first
+        done = train("--report_to tensorboard")
+        done.finish(model)
+    shown = event_accumulator.EventAccumulator(str(done.folder / "tensorboard")).Reload()
+    losses = [(event.step, event.value) for event in shown.Scalars("loss")]
+    assert losses == [(line["step"], line["loss"]) for line in lines_of(done.folder)]
+    totals = [event.value / 1000 for event in shown.Scalars("milliseconds/total")]
+    assert totals == pytest.approx([n["seconds"]["total"] for n in lines_of(done.folder)])
+    assert len(shown.Scalars("dev set/acc")) == 3
+    assert [tag for tag in shown.Tags()["scalars"] if tag.startswith("MB on ")]
+
+
+def test_a_live_view_without_its_package_is_a_user_error(args, monkeypatch):
+    monkeypatch.setattr("common.cli.find_spec", lambda _: None)
+    with pytest.raises(UserError, match="-m pip install tensorboard"):
+        args("--report_to tensorboard")
+
+
+def test_an_epoch_cut_short_counts_as_its_part(train, model, capsys):
+    done = train("--max_steps 4")
+    done.finish(model)
+    assert [m["epoch"] for m in run_json(done.folder)["metrics"]] == [1, 1.3333]
+    printed = capsys.readouterr().out
+    assert "after epoch 1: acc" in printed
+    assert "after 1.3333 epochs: acc" in printed
+    assert "epoch 2" not in printed
+
+
+def test_the_losses_printed_are_those_of_all_workers(alone):
+    """Rank 0 prints a step's when both ranks have written theirs; what is late, at the end."""
+    zero, one = (FirstLosses(dataclasses.replace(alone, rank=n, size=2)) for n in (0, 1))
+    zero.add(1, 0.5, 3)
+    assert list(zero.known()) == []
+    one.add(1, 0.9, 1)
+    zero.add(2, 0.25, 4)
+    assert list(zero.known()) == [(1, "0.600000 (rank 0's share: 0.500000)")]
+    assert list(one.known()) == []
+    late = threading.Timer(0.1, one.add, (2, 0.75, 4))
+    late.start()
+    assert list(zero.known(at_end=True)) == [(2, "0.500000 (rank 0's share: 0.250000)")]
+    late.join()
+    zero.add(6, 0.1, 4)
+    assert list(zero.known(at_end=True)) == []
 
 
 def test_another_rank_prints_nothing_and_writes_only_its_steps(train, model, capsys):

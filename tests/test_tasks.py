@@ -190,7 +190,12 @@ def test_run_json_shows_how_the_run_was_made_and_that_it_succeeded(run, script):
 def test_rank_0_prints_what_the_course_asks_for_and_the_others_nothing(run, script):
     left = run(script, 1 if script == "task1" else 2)
     first, *others = left.output
-    shown = [f"minibatch {line['step']}: loss {line['loss']:.6f}" for line in left.steps[0][:5]]
+    shown = []
+    for number, step in enumerate(list(zip(*left.steps, strict=True))[:5], 1):
+        own, examples = step[0]["loss"], sum(line["examples"] for line in step)
+        loss = sum(line["loss"] * line["examples"] for line in step) / examples
+        share = "" if script == "task1" else f" (rank 0's share: {own:.6f})"
+        shown.append(f"minibatch {number}: loss {loss:.6f}{share}\n")
     shown += [f"after epoch {m['epoch']}: acc {m['acc']:.4f}" for m in left.json["metrics"]]
     shown += [f"mean time per iteration: {left.json['iteration_seconds']['mean']:.4f} s"]
     assert [first.count(text) for text in shown] == [1] * len(shown)

@@ -7,14 +7,16 @@ from pathlib import Path
 
 from common.errors import UserError
 from common.files import save_model, write_whole
+from common.record.all_reduce import time_all_reduce
 from common.record.clock import Clock
 from common.record.facts import describe, now
+from common.record.first_losses import FirstLosses
+from common.record.live import start_live_view
 from common.record.schedule import Schedule
 from common.record.trace import start_trace
+from common.units import after_epoch
 
 from tqdm import tqdm
-
-SHOWN = 5  # minibatches whose loss is printed
 
 
 class Record:
@@ -26,6 +28,7 @@ class Record:
         self.folder = Path(args.output_dir)
         self.schedule = Schedule(data.total_steps)
         self.clock = Clock(world, model, optimizer)
+        self.first_losses = FirstLosses(world)
         self.seconds = []
         self.metrics = []
         self.clear()
@@ -38,7 +41,11 @@ class Record:
             mininterval=0.1 if sys.stderr.isatty() else 10,
         )
         self.facts = describe(args, world, model, data.splits)
+        if args.time_all_reduce:
+            seconds = time_all_reduce(world, self.facts["gradient_bytes"])
+            self.facts["all_reduce_seconds"] = seconds
         self.trace = start_trace(args, self.folder, world)
+        self.live = start_live_view(args, self.folder, world)
         self.write()
 
     def clear(self):
@@ -97,10 +104,18 @@ class Record:
         print(json.dumps(line), file=self.steps_file, flush=True)
         if self.trace:
             self.trace.step()
+        if self.live:
+            self.live.step(line)
         self.bar.update()
-        self.bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
-        if self.schedule.step <= SHOWN:
-            self.say(f"minibatch {self.schedule.step}: loss {loss:.6f}")
+        whose = "" if self.world.size == 1 else "rank 0's "
+        self.bar.set_postfix_str(f"{whose}loss {loss:.4f}", refresh=False)
+        self.first_losses.add(self.schedule.step, loss, line["examples"])
+        self.show_losses()
+
+    def show_losses(self, at_end=False):
+        """Print the losses of the first minibatches that are known by now."""
+        for step, loss in self.first_losses.known(at_end):
+            self.say(f"minibatch {step}: loss {loss}")
 
     def loss(self, batches):
         """The mean loss of the step that has just ended, over this rank's examples."""
@@ -111,21 +126,32 @@ class Record:
         return sum((loss * weight).item() for loss, weight in zip(losses, weights, strict=True))
 
     def end_epoch(self, epoch, scores):
-        """Print the metrics after an epoch, and write them to eval_results.txt."""
+        """Print the metrics after an epoch, and write them to eval_results.txt.
+
+        An epoch that --max_steps cut short counts as the part of it that was trained.
+        """
+        self.show_losses()
         if not scores:
             return
+        if epoch and self.schedule.step < epoch * len(self.data.batches):
+            epoch = round(self.schedule.step / len(self.data.batches), 4)
         self.metrics.append({"epoch": epoch, **scores})
+        if self.live:
+            self.live.scores(scores, self.schedule.step)
         text = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
-        self.say(f"after epoch {epoch}: {text}" if epoch else f"without training: {text}")
+        self.say(f"{after_epoch(epoch)}: {text}")
         if self.world.rank == 0:
             lines = [f"{k} = {v}" for metrics in self.metrics for k, v in metrics.items()]
             write_whole(self.folder / "eval_results.txt", "\n".join(lines) + "\n")
 
     def finish(self, model):
         """Print the mean time per iteration; rank 0 saves the model and completes run.json."""
+        self.show_losses(at_end=True)
         self.bar.close()
         if self.trace:
             self.trace.stop()
+        if self.live:
+            self.live.close()
         timed = self.seconds[1:]  # the first iteration pays for memory, caches and connections
         if timed:
             mean = statistics.mean(timed)

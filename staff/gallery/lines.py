@@ -22,7 +22,7 @@ LOADER, RECORD = "common/data/loader.py", "common/record/record.py"
 MODEL = "common/models/optimizer.py"
 TRAFFIC, EVALUATION = "common/record/traffic.py", "common/models/evaluate.py"
 SAMPLER = "DistributedSampler(features, world.size, world.rank, seed=args.seed)"
-MINIBATCH = 'self.say(f"minibatch {self.schedule.step}: loss {loss:.6f}")'
+MINIBATCH = 'self.say(f"minibatch {step}: loss {loss}")'
 
 
 def without(task, line):

@@ -147,8 +147,8 @@ RIGHT = (
     logging_with(
         "own_words",
         "task2a",
-        'f"minibatch {self.schedule.step}: loss {loss:.6f}"',
-        'f"[{self.schedule.step - 1}] {loss:.4g}"',
+        'f"minibatch {step}: loss {loss}"',
+        'f"[{step - 1}] {float(loss.split()[0]):.4g}"',
         "losses in words of its own, counted from 0, with four digits",
     ),
     Variant(

@@ -214,7 +214,7 @@ TRAINING = (
     wrong(
         "prints_constant_loss",
         "task1",
-        Edit(RECORD, MINIBATCH, 'self.say(f"minibatch {self.schedule.step}: loss 0.693147")'),
+        Edit(RECORD, MINIBATCH, 'self.say(f"minibatch {step}: loss 0.693147")'),
         "printed",
         "not_printed",
         "a constant is printed instead of the loss",
