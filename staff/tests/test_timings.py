@@ -87,6 +87,63 @@ def test_each_machine_has_its_own_measure(tmp_path, capsys):
     assert re.search(r"2a: 1\.(4|5)\d+ .*, 2 runs: slower", printed)
 
 
+def test_zips_in_folders_are_read_and_names_hold_no_machine_paths(tmp_path, capsys):
+    made = tmp_path / "made"
+    make_run(made / "task1", "1", 1.0, workers=1)
+    make_run(made / "task2b", "2b", 1.2, all_reduce_seconds=0.05)
+    folder = tmp_path / "class"
+    (folder / "ada").mkdir(parents=True)
+    with zipfile.ZipFile(folder / "ada" / "work.zip", "w") as archive:
+        for file in made.rglob("*.json*"):
+            archive.write(file, file.relative_to(made))
+    make_run(folder / "bob" / "task2b", "2b", 1.2, host="elsewhere")
+    (folder / "eve").mkdir()
+    (folder / "eve" / "cut.zip").write_bytes(b"PK")
+    found = run(folder, out=tmp_path / "out")
+    names = ["ada/work.zip:task1", "ada/work.zip:task2b", "bob/task2b"]
+    assert [row["name"] for row in found.values()] == names
+    assert float(found["work.zip:task2b"]["flat"]) == pytest.approx(2)  # 0.1 s of sync
+    why = {name: row["flags"] for name, row in found.items()}
+    assert [why.pop("task2b"), *why.values()] == [
+        "no comparable run of task 1 on its machine",
+        "",
+        "",
+    ]
+    assert {row["verdict"] for row in found.values()} == {"baseline", "slower", ""}
+    printed = capsys.readouterr().out
+    assert "eve/cut.zip: not the records of a run" in printed
+    page = (tmp_path / "out" / "timings.html").read_text()
+    table = (tmp_path / "out" / "timings.csv").read_text()
+    assert str(tmp_path) not in printed.split("written:")[0] + page + table
+    for head in ("median (s)", "spread low (s)", "spread high (s)", "interval low"):
+        assert f",{head}," in table
+
+
+def rows_of(*intervals):
+    """Rows of comparable runs with these intervals, and the middle of each as the ratio."""
+    return [
+        {"task": "2b", "flags": "", "ratio": (low + high) / 2, "interval": [low, high]}
+        for low, high in intervals
+    ]
+
+
+@pytest.mark.parametrize(
+    ("intervals", "says"),
+    [
+        ([(0.9, 1.05), (0.95, 1.01)], "indistinguishable"),  # both middles are below 1
+        ([(0.9, 1.05)], "indistinguishable"),
+        ([(0.9, 1.05), (0.7, 0.8), (1.0, 1.2)], "indistinguishable"),
+        ([(1.1, 1.2)], "slower"),
+        ([(1.1, 1.2), (1.1, 1.3), (1.2, 1.3)], "slower"),
+        ([(0.8, 0.9), (0.7, 0.8)], "faster"),
+        ([(float("nan"), float("nan"))], ""),
+    ],
+)
+def test_the_summary_agrees_with_its_runs(intervals, says):
+    [task] = compare.by_task(rows_of(*intervals))
+    assert task["verdict"] == says
+
+
 def test_an_interval_holds_the_truth_and_shows_whether_there_is_a_difference():
     rng = numpy.random.default_rng(5)
     holds = 0
@@ -242,6 +299,7 @@ def test_the_page_in_a_browser(tmp_path):
     from selenium import webdriver
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import Select
 
     run(hostile_class(tmp_path / "class"), out=tmp_path / "out")
     options = webdriver.ChromeOptions()
@@ -280,6 +338,27 @@ def test_the_page_in_a_browser(tmp_path):
         assert HOSTILE[:20] in browser.find_element(By.ID, "task").text
         assert "six" in browser.find_element(By.ID, "skipped").text
         assert browser.title == "Times per iteration"
+        for width, scheme in ((390, "light"), (1280, "dark")):
+            size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+            wide = "return document.documentElement.scrollWidth > innerWidth"
+            assert not browser.execute_script(wide), width
+            paper = "return getComputedStyle(document.body).backgroundColor"
+            assert (browser.execute_script(paper) == "rgb(255, 255, 255)") == (scheme == "light")
+        Select(browser.find_element(By.ID, "task")).select_by_value("")
+        cells = browser.find_elements(By.CSS_SELECTOR, "#runs tbody td:first-child")
+        assert "a good one" in {cell.get_attribute("title") for cell in cells}
+        scroll = """const box = document.querySelector("#runs .scroll");
+            box.style.maxHeight = "90px"; box.style.width = "200px";
+            box.scrollTo(150, 60);
+            const at = e => e.getBoundingClientRect(), head = box.querySelector("thead th");
+            return [box.scrollLeft, at(head).top - at(box).top, at(head).left - at(box).left,
+                    at(box.querySelector("tbody td")).left - at(box).left]"""
+        moved, *stuck = browser.execute_script(scroll)
+        assert moved > 100
+        assert stuck == [0, 0, 0]
         assert browser.get_log("browser") == []
     finally:
         browser.quit()

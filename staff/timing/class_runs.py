@@ -2,20 +2,30 @@
 
 import json
 import math
+import os
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
-from common.record.facts import FORMAT, upgrade
+from common.record.format import FORMAT, upgrade
 
 import numpy
 
 MOST_BYTES = {"run.json": 2**20, "steps": 2**26, "line": 2**16}
 MOST_RANKS = 1024
+RUN, SYNC = RECORDS = ("run.json", "sync_times.json")
+
+
+class BrokenRecordError(Exception):
+    """Why a run is skipped."""
+
+
 BROKEN = (  # what reading broken records can raise
+    BrokenRecordError,
+    KeyError,
     TypeError,
     ValueError,
     OSError,
@@ -24,10 +34,6 @@ BROKEN = (  # what reading broken records can raise
     RuntimeError,  # RecursionError and NotImplementedError are of its kind
 )
 Read = Callable[[str], IO[bytes]]  # opens a file beside the run.json
-
-
-class BrokenRecordError(Exception):
-    """Why a run is skipped."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,7 @@ class Timed:
     threads: int  # of all workers of the first machine
     cores: int  # of it, or as many as it has workers, who need a thread each
     round: int | None
+    flat: float | None  # seconds of its bare all_reduce, where it was timed
     seconds: numpy.ndarray
     sync: numpy.ndarray
 
@@ -55,54 +62,73 @@ def load_all(
 ) -> tuple[list[Timed], list[tuple[str, str]], dict[str, float]]:
     """(runs, skipped, flat all_reduce seconds by machine) of run folders, folders of them, zips.
 
-    `skipped` has (name, reason) pairs.
+    `skipped` has (name, reason) pairs. Names are relative to the folder that all are in.
     """
     runs, skipped, flat = [], [], {}
-    for path in map(Path, paths):
+    given = [Path(path).resolve() for path in paths]
+    places = [found for each in given for found in records_in(each)]
+    base = Path(os.path.commonpath(given))
+    if base in places:
+        base = base.parent
+    for path in places:
+        shown = path.relative_to(base).as_posix()
         try:
-            places = list(zipped(path) if zipfile.is_zipfile(path) else folders(path))
-        except (OSError, BrokenRecordError, zipfile.BadZipFile) as error:
-            skipped.append((str(path), str(error)))
+            records = list((zipped if path.is_file() else folder)(path))
+        except BROKEN as error:
+            skipped.append((shown, why_unread(error)))
             continue
-        for name, read in places:
+        for inner, read in records:
+            name = f"{shown}:{inner}" if inner else shown
             try:
-                if name.endswith("sync_times.json"):
-                    machine, seconds = flat_all_reduce(read("sync_times.json"))
+                if name.endswith(SYNC):
+                    machine, seconds = flat_all_reduce(read(SYNC))
                     flat[machine] = seconds
                 else:
                     runs.append(timed(name, read))
-            except BrokenRecordError as error:
-                skipped.append((name, str(error)))
-            except KeyError as error:
-                skipped.append((name, f"its records have no {error}"))
             except BROKEN as error:
-                skipped.append((name, f"not the records of a run: {error!r}"[:200]))
+                skipped.append((name, why_unread(error)))
     return runs, skipped, flat
 
 
-def folders(path: Path) -> Iterator[tuple[str, Read]]:
-    """(name, function that opens a file beside it) for every run below a folder."""
-    found = sorted([*path.rglob("run.json"), *path.rglob("sync_times.json")])
+def why_unread(error: Exception) -> str:
+    """Why records cannot be read, without the machine's own paths."""
+    if isinstance(error, BrokenRecordError):
+        return str(error)
+    if isinstance(error, KeyError):
+        return f"its records have no {error}"[:200]
+    return f"not the records of a run: {error!r}"[:200]
+
+
+def records_in(path: Path) -> list[Path]:
+    """The folders that hold records, and the zips, in a folder and below; else the path itself."""
+    if not path.is_dir():
+        return [path]
+    found = {file.parent for name in RECORDS for file in path.rglob(name)}
+    found.update(file for file in path.rglob("*.zip") if file.is_file())
+    return sorted(found) or [path]
+
+
+def folder(path: Path) -> Iterator[tuple[str, Read]]:
+    """("" or a file's name, function that opens a file there) of each record in a folder."""
+    if not path.exists():
+        raise BrokenRecordError("there is no such file or folder")
+    found = [name for name in RECORDS if (path / name).is_file()]
     if not found:
-        raise BrokenRecordError("it contains no run.json")
-    for file in found:
-        folder = file.parent
-        name = str(folder) if file.name == "run.json" else str(file)
-        yield name, lambda wanted, folder=folder: (folder / wanted).open("rb")
+        raise BrokenRecordError("it contains no run.json and no zip")
+    for name in found:
+        yield "" if name == RUN else name, lambda wanted: (path / wanted).open("rb")
 
 
 def zipped(path: Path) -> Iterator[tuple[str, Read]]:
     """The same for a zip file, which is read where it is: nothing is extracted."""
     archive = zipfile.ZipFile(path)
-    found = [
-        n for n in archive.namelist() if PurePosixPath(n).name in ("run.json", "sync_times.json")
-    ]
+    found = [name for name in archive.namelist() if PurePosixPath(name).name in RECORDS]
     if not found:
         raise BrokenRecordError("it contains no run.json")
     for name in sorted(found):
-        folder = PurePosixPath(name).parent
-        shown = folder if name.endswith("run.json") else name
-        yield f"{path}:{shown}", lambda wanted, folder=folder: archive.open(str(folder / wanted))
+        inside = PurePosixPath(name).parent
+        shown = str(inside if name.endswith(RUN) else name)
+        yield shown, lambda wanted, inside=inside: archive.open(str(inside / wanted))
 
 
 def load_json(file: IO[bytes]) -> dict:
@@ -128,7 +154,7 @@ def timed(name: str, read: Read) -> Timed:
 
     Raises BrokenRecordError, KeyError, or one of BROKEN.
     """
-    facts = load_json(read("run.json"))
+    facts = load_json(read(RUN))
     if facts["format"] > FORMAT:
         raise BrokenRecordError(
             f"its records have format {facts['format']}; this reads up to {FORMAT}"
@@ -162,9 +188,15 @@ def timed(name: str, read: Read) -> Timed:
         threads=int(facts["threads"]) * here,
         cores=max(int(facts["cores"]), here),
         round=int(place[-1]) if place else None,
+        flat=positive(facts.get("all_reduce_seconds")),
         seconds=table[:, 1:, 0].mean(axis=0),
         sync=table[:, 1:, 1].mean(axis=0),
     )
+
+
+def positive(value: Any) -> float | None:
+    """A number of seconds above 0; None for anything else."""
+    return float(value) if isinstance(value, (int, float)) and 0 < value < math.inf else None
 
 
 def steps(file: IO[bytes], rank: int) -> list[tuple[float, float, int]]:

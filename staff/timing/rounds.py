@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from cluster.launch import launch
+from common.commands import program
 from common.errors import UserError
 from common.tasks import COMPARED
 from experiments.command import choose_tasks, keys_of, training_command, workers_of
@@ -21,7 +22,7 @@ from staff.timing import timings
 
 def parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
     """The bench's own flags, and the rest, which are the tasks'; raises UserError."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog=program(), description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--tasks", default=keys_of(COMPARED), help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="default: 3")
@@ -48,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
                 print(f"bench: round {number} of {args.rounds}, task {task.key}", flush=True)
                 workers = workers_of(task, args.workers)
                 folder = args.output_dir / f"round{number}" / task.name
-                more = ["--max_steps", "40", *flags]
+                more = ["--max_steps", "40", "--time_all_reduce", *flags]
                 command = training_command(task.script, folder, args.batch // workers, more)
                 result = launch(command, workers, quiet=True)
                 if result.code:

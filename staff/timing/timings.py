@@ -2,9 +2,10 @@
 
     python -m staff timings RUN_DIR_OR_ZIP ... [--output_dir timings]
 
-Each run is compared with task 1 on its own machine and, where sync_times.py has run there, with a
-flat all_reduce. Ratios are of medians, with a bootstrap confidence interval (95 %); where rounds of
-runs were interleaved (rounds.py), they are paired by round. Writes timings.csv and timings.html, a
+Zips are read where they are, also in folders. Each run is compared with task 1 on its own machine
+and, where it had --time_all_reduce or sync_times.py has run there, with a flat all_reduce. Ratios
+are of medians, with a bootstrap confidence interval (95 %); where rounds of runs were interleaved
+(rounds.py), they are paired by round. Writes timings.csv and timings.html, a
 self-contained page that needs no network.
 """
 
@@ -17,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from common.files import whole, write_whole
+from common.tasks import COMPARED
 from grading.hand_in.safe_text import for_csv, for_html, line, visible
-from staff.timing.class_runs import load_all
-from staff.timing.compare import BASELINE, by_task, compare
 
+BASELINE = COMPARED[0].key
 TEMPLATE = Path(__file__).with_name("timings.html")
 COLUMNS = {  # key of a row -> heading
     "name": "run",
@@ -37,6 +38,7 @@ COLUMNS = {  # key of a row -> heading
     "flags": "not comparable",
 }
 RANGES = ("spread", "interval")  # columns with two numbers
+SECONDS = ("median", "spread")
 Rows = Sequence[dict[str, Any]]
 Skipped = Sequence[tuple[str, str]]  # name and reason
 
@@ -80,14 +82,19 @@ def shown(value: Any) -> str:
 
 
 def write_csv(path: Path, rows: Rows) -> None:
-    """The rows, with the ends of intervals in separate columns."""
+    """The rows, with units in the heads, and the ends of intervals in separate columns."""
     with whole(path) as part, part.open("w", newline="", encoding="utf-8") as file:
         out = csv.writer(file)
-        heads = ([f"{key} low", f"{key} high"] if key in RANGES else [key] for key in COLUMNS)
-        out.writerow(name for names in heads for name in names)
+        out.writerow(name for key in COLUMNS for name in csv_heads(key))
         for row in rows:
             values = (row[key] if key in RANGES else [row[key]] for key in COLUMNS)
             out.writerow(for_csv(value) for each in values for value in each)
+
+
+def csv_heads(key: str) -> list[str]:
+    """The names of a column's one or two columns in the CSV."""
+    unit = " (s)" if key in SECONDS else ""
+    return [f"{key} low{unit}", f"{key} high{unit}"] if key in RANGES else [key + unit]
 
 
 def write_page(path: Path, rows: Rows, tasks: Rows, skipped: Skipped) -> None:
@@ -118,6 +125,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("runs", nargs="+", metavar="RUN_DIR_OR_ZIP", help="or a folder of them")
     parser.add_argument("--output_dir", type=Path, default=Path("timings"), help="default: timings")
     args = parser.parse_args(argv)
+    from staff.timing.class_runs import load_all  # after --help, as scipy takes seconds to load
+    from staff.timing.compare import by_task, compare
+
     runs, skipped, flat = load_all(args.runs)
     if not runs:
         print("staff timings: no run could be read:", *reasons(skipped), sep="\n", file=sys.stderr)
