@@ -12,6 +12,7 @@ seconds). The other flags of the training scripts are accepted, too, and compare
 import itertools
 import socket
 import statistics
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
@@ -184,8 +185,10 @@ def time_all_reduce(world: World) -> float:
     return seconds
 
 
-def start():
+def start(argv: list[str] | None = None) -> None:
     """Run the command: parse the flags, join the workers, check, and exit."""
+    if argv is not None:  # what `python -m cluster` leaves of the command line
+        sys.argv[1:] = argv
     run(main, __file__, DEFAULTS)
 
 

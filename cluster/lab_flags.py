@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from cluster import lab_network
 from cluster.launch import check
-from common.commands import Parser
+from common.commands import Parser, program
 from common.errors import UserError
 from common.units import bits_per_second
 
-USAGE = "python -m cluster.netlab [shell] [--nodes N] [--rate RATE] SCRIPT [ARGUMENTS ...]"
+USAGE = "[shell] [--nodes N] [--rate RATE] SCRIPT [ARGUMENTS ...]"
 INSIDE = "NETLAB_OUTSIDE_PID"  # set by us for the process in the lab
 BREAKS = {
     "cut": "take the node's link down when its step begins",
@@ -39,7 +39,7 @@ class Break:
 
 def parse(argv: list[str], description: str | None = None) -> argparse.Namespace:
     """The command line; raises UserError for what makes no sense."""
-    parser = Parser(usage=USAGE, description=description, allow_abbrev=False)
+    parser = Parser(usage=f"{program()} {USAGE}", description=description, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--nodes", type=int, default=4, help="how many (default: 4)")
     parser.add_argument(

@@ -27,11 +27,11 @@ from pathlib import Path
 from cluster.ports import reserved_port
 from cluster.processes import Worker, attend, signal_group, start
 from cluster.screen import Screen
-from common.commands import Parser
+from common.commands import Parser, program
 from common.errors import UserError
 
 GRACE_SECONDS = 10.0
-USAGE = "python -m cluster.launch --workers N SCRIPT [ARGUMENTS ...]"
+USAGE = "--workers N SCRIPT [ARGUMENTS ...]"
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def _supervise(team: list[Worker], events: queue.SimpleQueue) -> signal.Signals 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the exit code: 2 for bad usage, 130 for Ctrl-C."""
-    parser = Parser(usage=USAGE, description=__doc__, allow_abbrev=False)
+    parser = Parser(usage=f"{program()} {USAGE}", description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--workers", type=int, required=True, help="how many")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="SCRIPT and its arguments")

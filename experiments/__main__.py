@@ -1,0 +1,20 @@
+"""What starts runs and reports on them: python -m experiments COMMAND."""
+
+import sys
+
+from common.commands import run_command
+
+COMMANDS = {  # name -> (module, what it does)
+    "demo": ("experiments.demo", "every task on this machine, side by side"),
+    "traffic": ("experiments.traffic", "task 4's bytes by batch size, dtype and method"),
+    "scaling": ("experiments.scaling", "tasks x workers x link rates in the lab"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    return run_command("experiments", COMMANDS, {}, sys.argv[1:] if argv is None else argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

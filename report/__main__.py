@@ -1,0 +1,26 @@
+"""What reads runs: python -m report COMMAND."""
+
+import sys
+
+from common.commands import run_command
+
+COMMANDS = {  # name -> (module, what it does)
+    "build": ("report.build", "build your report as a PDF"),
+    "compare": ("report.compare", "compare runs: losses, metrics, times, traffic"),
+    "figures": ("report.figures", "draw runs: losses, times, traffic, accuracy"),
+    "traces": ("report.traces", "sum up the communication in --trace runs"),
+    "scaling": ("report.scaling", "fit a cost model to a sweep, and extrapolate"),
+}
+MOVED = {
+    "timings": "python -m staff timings",
+    "bench": "python -m staff.timing.rounds",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    return run_command("report", COMMANDS, MOVED, sys.argv[1:] if argv is None else argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
