@@ -203,14 +203,15 @@ def table(summary):
         (f"measured on {summary['interface']}", "measured"),
     ]
     mean, epoch = summary["per_iteration"], summary["epochs"][0]
+    steps = sum(one["epoch"] == epoch["epoch"] for one in summary["iterations"])
     lines = [
         f"traffic of {summary['method']}, {summary['world_size']} workers, {summary['dtype']}:",
-        f"{'bytes':44}{'per iteration':>16}{'first epoch':>16}",
-        *(f"{text:44}{mean[key]:16,.0f}{epoch[key]:16,.0f}" for text, key in rows),
+        f"{'bytes':44}{'per iteration':>16}{f'epoch 1: {steps} steps':>20}",
+        *(f"{text:44}{mean[key]:16,.0f}{epoch[key]:20,.0f}" for text, key in rows),
     ]
     if difference(mean) is not None:
         lines.append(
             f"{'difference of measured and expected, %':44}"
-            f"{difference(mean):16.2f}{difference(epoch):16.2f}"
+            f"{difference(mean):16.2f}{difference(epoch):20.2f}"
         )
     return "\n".join(lines)

@@ -16,6 +16,8 @@ from common.record.format import difference
 from common.record.traffic import Traffic, expected_bytes, table
 from common.workers import world
 from common.workers.network import loopback
+from experiments import traffic as sweep
+from staff.tests.test_figures import make_run
 
 import pytest
 import torch
@@ -241,3 +243,17 @@ def test_the_csv_is_dstats(traffic):
     assert len(rates) >= 2
     assert min(map(min, rates)) >= 0
     assert not traffic.sampler.is_alive()
+
+
+def test_the_bytes_of_an_epoch_are_extrapolated_from_a_part_of_it(tmp_path):
+    """The sweep's runs may be of a few steps: 2 of 4 here."""
+    run = make_run(tmp_path / "b16", "task4", [0.9, 0.8], ("2b", "float32", 8e6, 9e6))
+    run.traffic["epochs"] = [{"epoch": 1, "measured": 18e6}]
+    run.traffic["iterations"] = [{"epoch": 1}] * 2
+    row = sweep.row(run, 16)
+    assert (row["iterations"], row["of an epoch's"], row["measured, MB/epoch"]) == (2, 4, 36)
+    assert "MB/epoch: extrapolated" in sweep.rows_table([row])
+    run.traffic["iterations"] *= 2
+    row = sweep.row(run, 16)
+    assert row["measured, MB/epoch"] == 18
+    assert "extrapolated" not in sweep.rows_table([row])
