@@ -44,6 +44,8 @@ CONTRACT = {
     "dropout": ("0", 0.0, -1.0),
     "backend": ("gloo", "gloo", "auto"),
     "trace": ("3", 3, 0),
+    "report_to": ("none", "none", "none"),
+    "time_all_reduce": ("", True, False),
     "timeout": ("20", 20.0, 300.0),
     "master_ip": ("10.10.1.1", "10.10.1.1", ""),
     "master_port": ("6585", 6585, -1),
