@@ -9,7 +9,7 @@ MAIN, UTILS = "run_glue.py", "utils_glue.py"
 SAMPLER = "    if args.world_size > 1:\n        train_sampler = DistributedSampler("
 EPOCH = "        if args.world_size > 1:\n            train_sampler.set_epoch(epoch)\n"
 EVALUATE = "        evaluate(args, model, tokenizer, epoch)\n"
-SYNC = "            sync_gradients(args, model)\n"
+SYNC = "            if args.world_size > 1:\n                sync_gradients(args, model)\n"
 CLIP = "            torch.nn.utils.clip_grad_norm_(model.parameters(), args.max_grad_norm)\n"
 LOAD = "    model.to(args.device)\n"
 SEED = '    add("--seed", type=int, default=42, help="Random seed.")\n'

@@ -84,7 +84,8 @@ def train(args, train_dataset, model, tokenizer):
             )
             loss = outputs[0]
             loss.backward()
-            sync_gradients(args, model)
+            if args.world_size > 1:
+                sync_gradients(args, model)
             torch.nn.utils.clip_grad_norm_(model.parameters(), args.max_grad_norm)
             tr_loss += loss.item()
             optimizer.step()
