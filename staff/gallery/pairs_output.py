@@ -30,7 +30,6 @@ PRINT = "            print(table(summary))\n"
 MEGABYTES = PRINT.replace(
     "table(summary)", "f\"{summary['per_iteration']['payload'] / 1e6:.4f} MB per iteration\""
 )
-TOTAL = MEGABYTES.replace("['per_iteration']['payload']", "['epochs'][0]['payload']")
 
 
 def wrong(name, task, file, old, new, check, cause, note):  # noqa: PLR0913 a row of the table
@@ -119,14 +118,6 @@ WRONG = (
         "traffic",
         "wrong_traffic",
         "the whole run's bytes are reported as those of an iteration",
-    ),
-    Variant(
-        "prints_traffic_of_epoch",
-        "task4",
-        printing(TOTAL),
-        ("traffic",),
-        "wrong_traffic",
-        "an epoch's bytes are printed as those of an iteration",
     ),
 )
 RIGHT = (
