@@ -156,17 +156,16 @@ def test_an_exception_without_a_message_is_shown_with_its_line(error, said):
 @pytest.mark.slow
 def test_points_of_runs_that_end_late_and_of_four_that_never_talk(tmp_path):
     wanted = {
-        "four_independent_runs": (6, {"runs", "start", "shuffle", "loss"}),
-        "asserts_in_evaluation": (24, None),
+        "four_independent_runs": (0, 6),  # of 25
+        "asserts_in_evaluation": (20, 26),  # of 30
     }
     variants = {variant.name: variant for variant in WRONG}
     with Session() as session:
-        for name, (points, checks) in wanted.items():
+        for name, (least, most) in wanted.items():
             build(variants[name], tmp_path / name)
             report = grade(tmp_path / name, [variants[name].task], session=session)
-            assert report.points == points, [result.text() for result in report.results]
-            earned = {each.check.partition("/")[2] for each in report.results if each.points}
-            assert checks is None or earned == checks
+            texts = [result.text() for result in report.results]
+            assert least <= report.points <= most, texts
             assert len(report.outputs[f"{variants[name].task}/plain"]) == session.workers
     assert "assert world.size == 1" in report.outputs["task2a/plain"][0]["err"]
     assert "raised by `assert world.size == 1`" in report.results[0].diagnosis
