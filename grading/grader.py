@@ -113,8 +113,7 @@ class Submission:
         except Exception as error:  # a submission may write anything: no pass, no crash
             line = traceback.extract_tb(error.__traceback__)[-1]
             return unknown(f"internal grader error: {type(error).__name__}: {error} ({line.name})")
-        if check.name in graded.measured:
-            self.measured[check.id] = graded.measured[check.name]
+        self.measured |= {f"{check.task}/{name}": off for name, off in graded.measured.items()}
         return outcome
 
     def why_not(self, check: rubric.Check) -> str:

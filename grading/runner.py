@@ -3,6 +3,7 @@
 import re
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -60,7 +61,9 @@ class Runner:
     def run_with(self, total: int, task: Task, settings: list[str], tolerances: dict) -> GradedTask:
         """The same with a total batch."""
         workers = self.session.workers if task.distributed else 1
-        graded = GradedTask(task, workers, total // workers, tolerances, self.session.labels)
+        graded = GradedTask(task, workers, total // workers, tolerances, self.session.known)
+        given = self.calls.entry(task).facts.get("arguments", "max_seq_length")
+        graded.length_given = "max_seq_length" in str(given)
         for name in settings:
             if name == "few":
                 self.run_others(graded)
@@ -133,10 +136,7 @@ class Runner:
         why = why_no_reference(seen)
         if why:
             return Evidence(setting, seen, why=why)
-        try:
-            return Evidence(setting, seen, self.reference(setting, seen))
-        except ValueError as error:
-            return Evidence(setting, seen, why=str(error))
+        return self.evidence(setting, seen)
 
     def commands(
         self, graded: GradedTask, setting: inputs.Setting, folder: Path, output: Path, data: list
@@ -155,22 +155,25 @@ class Runner:
             for rank, path in enumerate(data)
         ]
 
-    def reference(self, setting: inputs.Setting, seen: Observation) -> dict:
-        """What one process computes from the rows that were read; see staff.reference.
-
-        Raises ValueError for rows that are not in the data.
-        """
+    def evidence(self, setting: inputs.Setting, seen: Observation) -> Evidence:
+        """A run beside what one process computes from the rows that were read."""
         steps, first = comparable(seen), seen.ranks[0].steps
-        return in_process(
+        try:
+            rows = rows_read(seen, steps, self.session.known[setting.rows])
+        except ValueError as error:
+            return Evidence(setting, seen, why=str(error))
+        replayed = partial(
+            in_process,
             REFERENCE,
             "replay",
             self.session.inputs / "model",
-            rows_read(seen, steps, self.session.labels[setting.rows]),
+            rows,
             setting.max_grad_norm,
             setting.learning_rate,
             [step.rate for step in first[:steps]],
             first[0].optimizer.startswith(OLD_OPTIMIZERS),
         )
+        return Evidence(setting, seen, replayed(), details=replayed)
 
 
 def drop_unfinished(ranks: list[Rank]):

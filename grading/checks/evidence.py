@@ -1,8 +1,9 @@
 """An observed run beside its reference: how far it deviates, where, and from which step on."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from grading.checks.observation import BOOKKEEPING, Observation
@@ -43,7 +44,7 @@ class Evidence:
     """One task's run in one setting: what was observed, and the reference of the same rows.
 
     The `reference` is what staff.reference returns. If there is none, `why` is the reason, and
-    only what needs none can be checked.
+    only what needs none can be checked. `details` gives a step's local gradients, from step 0.
     """
 
     def __init__(
@@ -52,13 +53,20 @@ class Evidence:
         observation: Observation,
         reference: Any = None,
         why: str = "",
+        details: Callable[[int], dict] | None = None,
     ):
         self.setting = setting
         self.seen = observation
         self.reference = reference
         self.why = why
+        self.details = cache(details or self.given)
         self.ranks = observation.ranks
         self.size = len(observation.ranks)
+
+    def given(self, step: int) -> dict:
+        """A step's details, where the reference has them already."""
+        names = ("local", "norms", "mean", "by_tensor", "by_value", "local_by_tensor")
+        return {name: self.reference[name][step] for name in names if name in self.reference}
 
     @property
     def steps(self) -> int:

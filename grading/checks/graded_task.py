@@ -6,6 +6,7 @@ from typing import Any
 from common.tasks import Task
 from grading import inputs
 from grading.checks.evidence import Evidence
+from grading.known_rows import Known
 from grading.plan import Limits
 
 
@@ -15,14 +16,16 @@ class GradedTask:
 
     `batch` is the number of examples of one worker for one update; `others` are short runs by
     their number of workers, and `batches` a worker's examples in each; `tolerances` is measure ->
-    grading.rubric.Allowed; `labels` is data set -> token ids -> label.
+    grading.rubric.Allowed; `known` is data set -> split -> its rows; `length_given` is whether the
+    command gives --max_seq_length.
     """
 
     task: Task
     workers: int
     batch: int
     tolerances: dict[str, Any]
-    labels: dict[str, dict[tuple, int]]
+    known: dict[str, dict[str, Known]]
+    length_given: bool = True
     limits: Limits = field(default_factory=Limits)
     runs: dict[str, Evidence] = field(default_factory=dict)
     others: dict[int, Evidence] = field(default_factory=dict)
@@ -34,6 +37,6 @@ class GradedTask:
         train, dev = inputs.ROWS[inputs.SETTINGS[setting].rows]
         return dev if split == "dev" else train
 
-    def answers(self, setting: str) -> dict[tuple, int]:
-        """Token ids -> label, of a setting's rows."""
-        return self.labels[inputs.SETTINGS[setting].rows]
+    def known_rows(self, setting: str, split: str = "train") -> Known:
+        """Token ids -> the Row of a setting's training or dev set."""
+        return self.known.get(inputs.SETTINGS[setting].rows, {}).get(split, {})

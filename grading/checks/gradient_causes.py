@@ -2,7 +2,7 @@
 
 from grading.checks.evidence import Deviation, Evidence
 from grading.checks.observation import BOOKKEEPING
-from grading.checks.tensor_causes import by_rest, by_tensors
+from grading.checks.tensor_causes import by_clipping, by_rest, by_tensors
 from grading.checks.wording import formula, ranks_text
 from grading.results import Cause
 
@@ -16,16 +16,7 @@ def explain_gradients(evidence: Evidence, deviation: Deviation) -> Cause:
     assert deviation.step is not None, "nothing deviates"
     step = deviation.step - 1
     fits = [fit(evidence, step, rank) for rank in range(evidence.size)]
-    for explain in (
-        by_zeros,
-        by_reduction,
-        by_passes,
-        by_ranks,
-        by_history,
-        by_tensors,
-        by_rounding,
-        by_rest,
-    ):
+    for explain in EXPLANATIONS:
         cause = explain(evidence, step, fits)
         if cause:
             return cause
@@ -34,7 +25,7 @@ def explain_gradients(evidence: Evidence, deviation: Deviation) -> Cause:
 
 def fit(evidence, step, rank):
     """(coefficients of the ranks' own gradients, share left unexplained) of a rank's gradients."""
-    local = evidence.reference["local"][step]
+    local = evidence.details(step)["local"]
     basis = local.reshape(len(local), -1).T
     got = evidence.gradient(step, rank).reshape(-1)
     if not np.isfinite(got).all():
@@ -90,7 +81,7 @@ def by_passes(evidence, step, fits):
 
 def by_ranks(evidence, step, fits):
     """A combination of the ranks' own gradients that a known mistake leads to."""
-    size, norms = evidence.size, evidence.reference["norms"][step]
+    size, norms = evidence.size, evidence.details(step)["norms"]
     mean, most = evidence.reference["norm"][step], evidence.setting.max_grad_norm
     if any(rest > CLOSE for _, rest in fits):
         return None
@@ -212,7 +203,7 @@ def by_history(evidence, step, _):
     for rank in range(size):
         got = evidence.gradient(step, rank).reshape(-1)
         kept = evidence.gradient(step - 1, rank).reshape(-1)
-        basis = np.stack([evidence.reference["mean"][step].reshape(-1), kept], axis=1)
+        basis = np.stack([evidence.details(step)["mean"].reshape(-1), kept], axis=1)
         (new, old), *_ = np.linalg.lstsq(basis, got, rcond=None)
         off = np.linalg.norm(got - basis @ [new, old]) / max(np.linalg.norm(got), 1e-30)
         rest.append(off < CLOSE and abs(new - 1) < CLOSE and old > CLOSE)
@@ -243,3 +234,17 @@ def by_rounding(evidence, step, fits):
 def clip(norm: float, most: float) -> float:
     """The factor by which clipping to `most` scales gradients of that norm."""
     return min(1.0, most / (norm + 1e-6))
+
+
+# In this order: the first that has an explanation is right.
+EXPLANATIONS = (
+    by_zeros,
+    by_reduction,
+    by_passes,
+    by_ranks,
+    by_clipping,
+    by_history,
+    by_tensors,
+    by_rounding,
+    by_rest,
+)

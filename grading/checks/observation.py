@@ -17,7 +17,7 @@ class Forward:
 
     rows: list  # of (ids, types, label)
     masked: bool  # whether an attention mask hides just the padding
-    training: bool
+    training: bool  # whether the model and all its parts are in training mode
     loss: float | None
     predictions: np.ndarray | None
     entered: float = 0.0  # clock time at which it began
@@ -39,6 +39,7 @@ class Step:
     seconds: float = 0.0  # clock time at which the update began
     weights_changed_early: bool = False  # between its first pass and its update
     waited: float = 0.0  # seconds from the end of the last backward pass to the update
+    decay: float = 0.0  # the largest weight decay of its parameter groups
     held: int = 0  # elements of the gradients that there are at the update
     content: list | None = None  # their magnitudes (grading.worker.sketch), if they were taken
     own: list = field(default_factory=list)  # those of the gradients before they are averaged
@@ -66,6 +67,8 @@ class Evaluation:
     rows: list
     predictions: list
     left: float = 0.0  # clock time at which the last pass ended
+    masked: bool = True  # whether attention masks hid just the padding, in all passes
+    training: bool = False  # whether the model was in training mode in some pass
 
 
 @dataclass

@@ -100,6 +100,8 @@ class Reader:
         if not seen or seen[-1].after != steps:
             seen.append(Evaluation(steps, [], []))
         seen[-1].left = left
+        seen[-1].masked = seen[-1].masked and masked
+        seen[-1].training = seen[-1].training or training
         seen[-1].rows += trimmed
         seen[-1].predictions += [] if predictions is None else predictions.tolist()
 
@@ -119,13 +121,14 @@ class Reader:
             self.ended.append(content)
             self.arrived.append(arrived)
 
-    def step(self, gradients, rate, optimizer, seconds, held, content, spent):  # noqa: PLR0913
+    def step(self, gradients, rate, decay, optimizer, seconds, held, content, spent):  # noqa: PLR0913
         """An update begins."""
         one = Step(
             forwards=self.done,
             values=self.values,
             gradients=unpack(gradients),
             rate=rate,
+            decay=decay,
             optimizer=optimizer,
             after=self.current,  # unless `updated` replaces them
             checksums=self.checksums,
@@ -175,5 +178,6 @@ def trim(arrays):
     ]
     padding = np.arange(ids.shape[1]) >= lengths[:, None]
     mask = arrays.get("attention_mask", np.ones_like(ids)).reshape(ids.shape[0], -1)
-    masked = mask.shape != ids.shape or bool(((mask == 0) == padding).all())
+    hidden = mask < 0 if (mask < 0).any() else mask == 0  # some add a large negative number
+    masked = mask.shape != ids.shape or bool((hidden == padding).all())
     return rows, masked

@@ -1,10 +1,11 @@
 """What the reference replays: the steps that can be compared, and the rows read in them."""
 
 from grading.checks.observation import Observation
+from grading.known_rows import Known
 
 import numpy as np
 
-COMPARED = 15  # steps at most: an epoch of either data set, and one more
+COMPARED = 100  # steps at most; the settings' have fewer
 
 
 def comparable(seen: Observation) -> int:
@@ -17,23 +18,27 @@ def comparable(seen: Observation) -> int:
     return next((step for step, count in enumerate(counts) if len(count) > 1), steps)
 
 
-def rows_read(observation: Observation, steps: int, answers: dict) -> list[list[dict]]:
+def rows_read(observation: Observation, steps: int, known: dict[str, Known]) -> list[list[dict]]:
     """For the reference: for each step and rank the rows that it read, as a batch.
 
-    `answers` are the labels by token ids, for models that are not given them. Raises ValueError
-    for rows that are not in the data.
+    Of rows in the data the batch has what their texts give, whatever the model was given besides
+    the token ids. Raises ValueError for other rows without a label.
     """
+    rows_of = known["dev"] | known["train"]
 
-    def labeled(row):
+    def as_it_should_be(row):
         ids, types, label = row
-        if label < 0 and ids not in answers:
+        if ids in rows_of:
+            right = rows_of[ids]
+            return right.ids, right.types, right.label
+        if label < 0:
             raise ValueError("a row that the model read is not in the data: its label is unknown")
-        return ids, types, label if label >= 0 else answers[ids]
+        return ids, types, label
 
-    return [
-        [batch_of([labeled(row) for row in rank.steps[step].rows]) for rank in observation.ranks]
-        for step in range(steps)
-    ]
+    def batch_read(rank, step):
+        return batch_of([as_it_should_be(row) for row in rank.steps[step].rows])
+
+    return [[batch_read(rank, step) for rank in observation.ranks] for step in range(steps)]
 
 
 def batch_of(rows) -> dict[str, np.ndarray]:

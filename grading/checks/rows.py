@@ -1,24 +1,33 @@
 """Checks of the rows that the ranks read: how many, which, and in which order."""
 
 from collections import Counter
+from itertools import combinations
+from operator import eq
 
 from grading.checks.graded_task import GradedTask
 from grading.results import Cause, Outcome, failed, passed, unknown
 
 
-def sequences(graded: GradedTask) -> list[list]:
-    """By rank: the rows it trained on in the long run, in order."""
-    ranks = graded.runs["adamw"].ranks
-    return [[row for step in rank.steps for row in step.rows] for rank in ranks]
+def epochs_of_rows(graded: GradedTask) -> list[list[list]]:
+    """By epoch and rank: the token ids of the rows read, of the epochs that were seen whole.
 
-
-def first_epoch(graded: GradedTask) -> list[list]:
-    """By rank: the rows of its first epoch, which ends after its share, or at an evaluation."""
-    share, epoch = -(-graded.rows("adamw") // graded.workers), []
-    for rank, read in zip(graded.runs["adamw"].ranks, sequences(graded), strict=True):
-        steps = min((one.after for one in rank.evaluations if one.after), default=len(rank.steps))
-        epoch.append(read[: min(share, sum(len(step.rows) for step in rank.steps[:steps]))])
-    return epoch
+    All epochs have as many steps: those of a share, or those before the first evaluation.
+    """
+    evidence = graded.runs["adamw"]
+    steps, wanted = evidence.seen.steps, evidence.setting.epochs
+    share, size = -(-graded.rows("adamw") // graded.workers), len(evidence.ranks[0].steps[0].rows)
+    usual = {share // size, -(-share // size)} if size else {steps}
+    length = steps // wanted if steps % wanted == 0 else 0
+    if length not in usual:
+        after = [one.after for rank in evidence.ranks for one in rank.evaluations if one.after]
+        length = min(after, default=max(usual))
+    return [
+        [
+            [row[0] for step in rank.steps[start : start + length] for row in step.rows]
+            for rank in evidence.ranks
+        ]
+        for start in range(0, max(steps - length, 0) + 1, length)
+    ]
 
 
 def batch(graded: GradedTask) -> Outcome:
@@ -51,58 +60,101 @@ def batch(graded: GradedTask) -> Outcome:
 
 def data(graded: GradedTask) -> Outcome:
     """The ranks read disjoint rows that together are the whole training set, in every epoch."""
-    rows, epoch = graded.rows("adamw"), first_epoch(graded)
+    epochs, text = epochs_of_rows(graded), ""
+    for number, epoch in enumerate(epochs, 1):
+        where = f"epoch {number}, all ranks together"
+        found = foreign_rows(graded, epoch, where) or wrong_shares(graded, epoch, where)
+        if found:
+            return found
+        read = [row for one in epoch for row in one]
+        text = text or f"{len(set(read))} of {graded.rows('adamw')} rows in the first epoch"
+    return passed(f"{text}, {len(epochs)} epochs seen")
+
+
+def foreign_rows(graded: GradedTask, epoch: list[list], where: str) -> Outcome | None:
+    """What fails if rows are read that are not in the training set."""
+    read = {ids for one in epoch for ids in one}
+    others = read - set(graded.known_rows("adamw"))
+    if not others or not graded.known_rows("adamw"):
+        return None
+    dev = others & set(graded.known_rows("adamw", "dev"))
+    cause = Cause("dev_rows_trained", "rows of the dev set are trained on, and so is its metric")
+    if not dev:
+        cause = Cause(
+            "unknown_rows",
+            "their token ids are not what any row of train.tsv gives as a pair of sentences",
+        )
+    return failed(
+        "rows of the training set",
+        f"{len(dev)} rows of the dev set" if dev else f"{len(others)} unknown rows",
+        where,
+        cause,
+    )
+
+
+def wrong_shares(graded: GradedTask, epoch: list[list], where: str) -> Outcome | None:
+    """What fails if the ranks' shares of an epoch overlap, or leave out rows."""
+    rows, tail = graded.rows("adamw"), graded.batch * graded.workers
     if graded.workers > 1 and all(set(one) == set(epoch[0]) for one in epoch):
         same = len(graded.runs["adamw"].ranks[0].steps[0].rows)
         return failed(
             "different rows on each rank",
             "the same rows on all ranks",
-            "the first epoch",
+            where,
             Cause(
                 "same_data",
-                f"every rank read the same {same} examples at step 1: there is no distributed "
+                f"every rank read the same {same} examples in a step: there is no distributed "
                 "sampler, or it has the wrong rank or number of replicas",
             ),
         )
     counts = Counter(row for one in epoch for row in one)
-    twice = sum(n - 1 for n in counts.values())
-    tail = graded.batch * graded.workers  # a last batch that is not full may be dropped
-    unread = rows - len(counts)
-    if twice > max(graded.workers, tail - 1 if len(counts) == rows else 0):
+    twice, unread = sum(counts.values()) - len(counts), rows - len(counts)
+    if twice > most_repeated(graded, epoch, unread):
         return failed(
-            "each row once per epoch (except a few, if they do not divide by the ranks)",
+            "each row once per epoch (except those that fill up the last batches)",
             f"{twice} rows repeated, {unread} never read",
-            "the first epoch, all ranks together",
+            where,
             Cause("rows_shared", "the ranks' shares overlap, or rows are drawn with replacement"),
         )
-    if len(counts) < rows // tail * tail:
+    if len(counts) < rows // tail * tail:  # a last batch that is not full may be dropped
         return failed(
             f"all {rows} rows of the training set",
             f"{len(counts)} of them",
-            "the first epoch, all ranks together",
+            where,
             Cause("rows_missing", f"no rank reads {unread} of the rows in an epoch"),
         )
-    return passed(f"{len(counts)} of {rows} rows in the first epoch, {twice} of them twice")
+    return None
+
+
+def most_repeated(graded: GradedTask, epoch: list[list], unread: int) -> int:
+    """How many rows may be read twice: those that fill up the ranks' shares, or the last batch.
+
+    None if rows are left out at the same time; unless shares are filled up, and then cut to whole
+    batches.
+    """
+    rows, tail = graded.rows("adamw"), graded.batch * graded.workers
+    fill_shares, fill_batch = -rows % graded.workers, -rows % tail
+    if unread:
+        return fill_shares if -(-rows // graded.workers) % graded.batch else 0
+    last = Counter(row for one in epoch for row in one[: -graded.batch])
+    return fill_batch if max(last.values(), default=0) < 2 else fill_shares
 
 
 def shuffle(graded: GradedTask) -> Outcome:
     """Every epoch reads the rows in a new order."""
-    rows = graded.rows("adamw")
-    share, least = -(-rows // graded.workers), rows // graded.workers
-    for rank, one in enumerate(sequences(graded)):
-        for lag in {share, least, least // graded.batch * graded.batch}:
-            pairs = list(zip(one, one[lag:], strict=False))
-            if pairs and sum(a == b for a, b in pairs) > len(pairs) / 2:
+    epochs = epochs_of_rows(graded)
+    for (first, one), (second, other) in combinations(enumerate(epochs, 1), 2):
+        for rank, (before, after) in enumerate(zip(one, other, strict=True)):
+            if before and sum(map(eq, before, after)) > len(before) / 2:
                 return failed(
                     "a new order in every epoch",
-                    f"rows that repeat every {lag}, in the same order",
-                    f"epoch 2, rank {rank}",
+                    f"rows in the order of epoch {first}",
+                    f"epoch {second}, rank {rank}",
                     Cause(
                         "not_reshuffled",
-                        "every epoch repeats the first epoch's order: shuffle, and call "
-                        "sampler.set_epoch(epoch)",
+                        "epochs repeat an order: shuffle, and call sampler.set_epoch(epoch)",
                     ),
                 )
-    if graded.runs["adamw"].seen.steps * graded.batch < 1.5 * share:
+    if len(epochs) < 2:
         return unknown("fewer than two epochs were seen")
     return passed("a new order in every epoch")

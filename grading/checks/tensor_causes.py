@@ -4,6 +4,26 @@ from grading.results import Cause
 
 import numpy as np
 
+# A reference of gradients clipped in another way -> its cause.
+CLIPPED = (
+    (
+        "by_tensor",
+        "clipped_per_tensor",
+        "each tensor is clipped by itself: call clip_grad_norm_ once, with all parameters",
+    ),
+    (
+        "local_by_tensor",
+        "clipped_per_tensor",
+        "each tensor is clipped by itself, on each rank before averaging: average, then call "
+        "clip_grad_norm_ once, with all parameters",
+    ),
+    (
+        "by_value",
+        "clipped_by_value",
+        "each element is clipped to --max_grad_norm, not the norm: call clip_grad_norm_",
+    ),
+)
+
 
 def by_tensors(evidence, step, _):
     """Some tensors right, and others each rank's own, or zero."""
@@ -18,8 +38,23 @@ def by_tensors(evidence, step, _):
 def by_rest(evidence, step, _):
     """Some tensors right, and others wrong in a way that has no explanation."""
     bad, _, _ = wrong_tensors(evidence, step)
+    if not bad:
+        return None
     text = f"{describe(bad, evidence.reference['names'])} wrong; all other tensors are right"
-    return Cause("tensors_left_out", text) if bad else None
+    return Cause("tensors_left_out", text)
+
+
+def by_clipping(evidence, step, _):
+    """Gradients that were clipped, but not to one norm of all of them together."""
+    details = evidence.details(step)
+    for kind, name, sentence in CLIPPED:
+        if kind in details and all(
+            np.linalg.norm(evidence.gradient(step, rank) - details[kind])
+            < 1e-3 * np.linalg.norm(details[kind])
+            for rank in range(evidence.size)
+        ):
+            return Cause(name, sentence)
+    return None
 
 
 def wrong_tensors(evidence, step):
@@ -27,7 +62,7 @@ def wrong_tensors(evidence, step):
 
     No names if all are wrong, or none. Gradients that are only rounding noise do not count.
     """
-    wanted, local = evidence.reference["clipped"][step], evidence.reference["local"][step]
+    wanted, local = evidence.reference["clipped"][step], evidence.details(step)["local"]
     got = np.stack([evidence.gradient(step, rank) for rank in range(evidence.size)])
     norm = np.linalg.norm(wanted)
 

@@ -2,10 +2,12 @@
 
 import itertools
 
+from grading.checks.evidence import Deviation, Evidence
 from grading.checks.graded_task import GradedTask
 from grading.checks.gradient_causes import explain_gradients
+from grading.checks.model_inputs import wrong_training_pass
 from grading.inputs import LEARNING_RATE
-from grading.results import Cause, Outcome, failed, not_run, passed, unknown
+from grading.results import PASSED, Cause, Outcome, failed, not_run, passed, unknown
 
 import numpy as np
 
@@ -36,6 +38,9 @@ def start(graded: GradedTask) -> Outcome:
 
 def loss(graded: GradedTask) -> Outcome:
     """Each rank's loss, at each step, is the reference's for the same rows."""
+    wrong = wrong_training_pass(graded)
+    if wrong:
+        return wrong
     evidence, allowed = graded.runs["plain"], graded.tolerances["loss"]
     if evidence.reference is None:
         return unknown(evidence.why)
@@ -62,11 +67,6 @@ def explain_loss(evidence, deviation):
     """The Cause of a loss that is wrong although the weights are right."""
     one = evidence.ranks[deviation.rank].steps[deviation.step - 1]
     wanted = evidence.reference["loss"][deviation.step - 1][deviation.rank]
-    if not all(forward.masked for forward in one.forwards):
-        return Cause(
-            "no_mask",
-            "the model has no attention mask that hides the padding, so it reads padding as words",
-        )
     rank, before = evidence.ranks[deviation.rank], max(deviation.step - 2, 0)
     if deviation.step > 1 and not (rank.steps[before].after - rank.start).any():
         return Cause(
@@ -81,8 +81,27 @@ def explain_loss(evidence, deviation):
 
 
 def gradients(graded: GradedTask) -> Outcome:
-    """The gradients at each update are the reference's, on every rank, without clipping."""
-    return compared_gradients(graded, "plain", "gradients")
+    """The gradients at each update are the reference's, on every rank.
+
+    Without clipping; and in the long run in those steps that the short one does not have.
+    """
+    outcome = compared_gradients(graded, "plain", "gradients")
+    found = later_gradients(graded) if outcome.status == PASSED else None
+    if found and (found.step or 0) > graded.runs["plain"].steps:
+        return wrong_gradients(graded, "adamw", found, "later")
+    return outcome
+
+
+def later_gradients(graded: GradedTask) -> Deviation | None:
+    """How the gradients of the long run deviate before its weights do; None if they do not."""
+    evidence = graded.runs.get("adamw")
+    if evidence is None or evidence.reference is None:
+        return None
+    deviation = evidence.gradients(graded.tolerances["later"].most)
+    updates = evidence.updates(graded.tolerances["parameters"].most)
+    graded.measured["later"] = deviation.worst
+    caused = updates.step is not None and deviation.step and updates.step < deviation.step
+    return None if caused or deviation.step is None else deviation
 
 
 def clipping(graded: GradedTask) -> Outcome:
@@ -102,13 +121,20 @@ def compared_gradients(graded: GradedTask, setting: str, name: str) -> Outcome:
         return not_run(f"not run because {graded.task.name}/loss failed, at step {losses.step}")
     if deviation.step is None:
         return passed(f"relative error at most {deviation.worst:.1e}", allowed.text)
+    return wrong_gradients(graded, setting, deviation, name)
+
+
+def wrong_gradients(graded: GradedTask, setting: str, deviation: Deviation, name: str) -> Outcome:
+    """The failed Outcome of gradients that deviate by more than the tolerance of that name."""
+    assert deviation.step is not None, "nothing deviates"
+    evidence, allowed = graded.runs[setting], graded.tolerances[name]
     step, rank = deviation.step - 1, deviation.rank
     got = np.linalg.norm(evidence.gradient(step, rank))
     wanted = np.linalg.norm(evidence.reference["clipped"][step])
     return failed(
         f"the clipped mean of all ranks' gradients, of norm {wanted:.6g}",
         f"gradients of norm {got:.6g}, with a relative error of {deviation.at:.2g}",
-        f"step {deviation.step}, rank {rank}, {deviation.tensor}",
+        f"setting {setting}, step {deviation.step}, rank {rank}, {deviation.tensor}",
         explain_gradients(evidence, deviation),
         allowed.text,
     )
@@ -122,13 +148,7 @@ def identical(graded: GradedTask) -> Outcome:
         graded.measured["identical"] = max(graded.measured.get("identical", 0.0), deviation.worst)
         if deviation.step is None:
             continue
-        cause = Cause(
-            "ranks_drift",
-            "the ranks make different updates: their gradients differ when optimizer.step() runs",
-        )
-        if setting == "plain" and evidence.reference is not None:
-            gradients = evidence.gradients(graded.tolerances["gradients"].most)
-            cause = explain_gradients(evidence, gradients) if gradients.step else cause
+        cause = explain_drift(graded, setting)
         return failed(
             "the same weights on all ranks",
             f"rank {deviation.rank}'s differ from rank 0's by {deviation.at:.2g} of the distance "
@@ -140,13 +160,43 @@ def identical(graded: GradedTask) -> Outcome:
     return passed("the same weights on all ranks, after every step")
 
 
+def explain_drift(graded: GradedTask, setting: str) -> Cause:
+    """Why the ranks' weights differ."""
+    evidence = graded.runs[setting]
+    name = "later" if setting == "adamw" else "gradients"
+    if setting != "clipped" and evidence.reference is not None:
+        gradients = evidence.gradients(graded.tolerances[name].most)
+        if gradients.step:
+            return explain_gradients(evidence, gradients)
+    different = setting == "adamw" and explain_ranks_rates(evidence)
+    return different or Cause(
+        "ranks_drift",
+        "the ranks make different updates: their gradients differ when optimizer.step() runs",
+    )
+
+
+def explain_ranks_rates(evidence: Evidence) -> Cause | None:
+    """A Cause if the ranks' learning rates differ; else None."""
+    for step in range(evidence.seen.steps):
+        first, *others = [rank.steps[step].rate for rank in evidence.ranks]
+        for rank, rate in enumerate(others, 1):
+            if abs(rate - first) > 1e-6 * first:
+                return Cause(
+                    "rates_differ",
+                    f"at step {step + 1} the learning rate of rank {rank} is {rate:.3g}, and that "
+                    f"of rank 0 is {first:.3g}: all ranks need the same optimizer and schedule",
+                )
+    return None
+
+
 def parameters(graded: GradedTask) -> Outcome:
     """After every update by the submission's own AdamW the weights are the reference's."""
     evidence, allowed = graded.runs["adamw"], graded.tolerances["parameters"]
     if evidence.reference is None:
         return unknown(evidence.why)
     rates = [step.rate for step in evidence.ranks[0].steps]
-    cause = explain_rates(rates, LEARNING_RATE, planned_steps(graded) if evidence.cut else ())
+    planned = planned_steps(graded) if evidence.cut else ()
+    cause = explain_ranks_rates(evidence) or explain_rates(rates, LEARNING_RATE, planned)
     if cause:
         return failed(
             f"a learning rate that falls linearly from {LEARNING_RATE:g} to 0",
@@ -154,6 +204,9 @@ def parameters(graded: GradedTask) -> Outcome:
             "the optimizer's learning rate at each step",
             cause,
         )
+    wrong = later_gradients(graded)
+    if wrong:
+        return wrong_gradients(graded, "adamw", wrong, "later")
     deviation = evidence.updates(allowed.most)
     graded.measured["parameters"] = deviation.worst
     if deviation.step is None:
@@ -164,12 +217,22 @@ def parameters(graded: GradedTask) -> Outcome:
         "the weights after AdamW's updates with the reference's gradients",
         f"weights off by {deviation.at:.2g} of the distance they have moved",
         f"step {deviation.step}, rank {deviation.rank}, {deviation.tensor}",
-        Cause(
-            "wrong_update",
-            "the gradients are right when the update begins, but the weights after it are not: "
-            "another optimizer, weight decay, or weights changed by something else",
-        ),
+        explain_update(evidence.ranks[deviation.rank].steps[deviation.step - 1].decay),
         allowed.text,
+    )
+
+
+def explain_update(decay: float) -> Cause:
+    """The Cause of weights that are wrong after an update with right gradients."""
+    if decay:
+        return Cause(
+            "wrong_decay",
+            f"the optimizer has a weight decay of {decay:g}; --weight_decay is not given, and 0",
+        )
+    return Cause(
+        "wrong_update",
+        "the gradients are right when the update begins, but the weights after it are not: "
+        "another optimizer or other settings of it, or weights changed by something else",
     )
 
 
@@ -193,6 +256,15 @@ def explain_rates(rates, first, planned=()):
             return None
     if max(rates) - min(rates) < 1e-3 * first:
         return Cause("unscheduled", "the learning rate does not change: call scheduler.step()")
+    if 0 < np.count_nonzero(np.abs(np.diff(rates)) > 1e-3 * first) <= len(rates) / 8:
+        return Cause(
+            "rate_per_epoch",
+            "the learning rate changes only now and then: call scheduler.step() after every "
+            "update, not after every epoch",
+        )
+    if abs(rates[0] - first) > 0.02 * first:
+        text = f"the first learning rate is {rates[0]:.3g}: --learning_rate, with no warm-up"
+        return Cause("wrong_rate", text)
     return Cause(
         "wrong_rate", "the schedule has another length, or steps more than once per update"
     )

@@ -109,7 +109,7 @@ class Probe:
             "forward",
             grad=torch.is_grad_enabled(),
             span=[self.entered, time.perf_counter()],
-            training=module.training,
+            training=all(part.training for part in module.modules()),
             rows=rows,
             loss=number(loss),
             logits=pack(logits.detach().float().cpu().numpy())
@@ -158,6 +158,7 @@ class Probe:
             "step",
             gradients=pack(np.stack([zero if g is None else sketch(g) for g in gradients])),
             rate=max(float(group["lr"]) for group in optimizer.param_groups),
+            decay=max(float(group.get("weight_decay", 0)) for group in optimizer.param_groups),
             optimizer=type(optimizer).__module__,
             seconds=now,
             held=sum(gradient.numel() for gradient in self.held()),

@@ -109,3 +109,47 @@ def padded_shards_cut(model, data, world):
     model.train()
     pairs = [pair for place in zip(*parts, strict=True) for pair in place][: len(features)]
     return score(data.glue_task, [guess for guess, _ in pairs], [label for _, label in pairs])
+
+
+@torch.no_grad()
+def on_training_rows(model, data, _):
+    """Wrong: the training set is evaluated."""
+    guesses = predict(model.eval(), data, data.splits["train"], range(len(data.splits["train"])))
+    model.train()
+    return score(data.glue_task, guesses, data.splits["train"].tensors["labels"].tolist())
+
+
+@torch.no_grad()
+def on_some_training_rows(model, data, _):
+    """Wrong: the first rows of the training set, as many as the dev set has."""
+    rows = range(len(data.splits["dev"]))
+    guesses = predict(model.eval(), data, data.splits["train"], rows)
+    model.train()
+    return score(
+        data.glue_task, guesses, data.splits["train"].tensors["labels"][: len(rows)].tolist()
+    )
+
+
+@torch.no_grad()
+def on_both_sets(model, data, _):
+    """Wrong: all rows that there are, as one set."""
+    model.eval()
+    guesses, labels = [], []
+    for features in data.splits.values():
+        guesses += predict(model, data, features, range(len(features)))
+        labels += features.tensors["labels"].tolist()
+    model.train()
+    return score(data.glue_task, guesses, labels)
+
+
+@torch.no_grad()
+def on_both_sets_apart(model, data, _):
+    """Right: the dev set's accuracy, and beside it that of the training set."""
+    model.eval()
+    scores = {}
+    for split, features in data.splits.items():
+        guesses = predict(model, data, features, range(len(features)))
+        found = score(data.glue_task, guesses, features.tensors["labels"].tolist())
+        scores |= {f"{split}_{name}": value for name, value in found.items()}
+    model.train()
+    return scores

@@ -170,3 +170,41 @@ def reduce_well(model, world):
     for p in model.parameters():
         dist.all_reduce(p.grad)
         p.grad /= world.size
+
+
+def reduce_summed_later(model, world):
+    for p in model.parameters():
+        p.calls = getattr(p, "calls", 0) + 1
+        dist.all_reduce(p.grad)
+        if p.calls < 16:
+            p.grad /= world.size
+
+
+def gather_at_first(model, world):
+    for p in model.parameters():
+        p.calls = getattr(p, "calls", 0) + 1
+        copies = [torch.empty_like(p.grad) for _ in range(world.size)] if world.rank == 0 else None
+        dist.gather(p.grad, copies)
+        received = torch.empty_like(p.grad)
+        mean = sum(copies) / world.size if world.rank == 0 else None
+        dist.scatter(received, [mean] * world.size if world.rank == 0 else None)
+        if p.calls < 15:
+            p.grad.copy_(received)
+
+
+def reduce_at_first(model, world):
+    for p in model.parameters():
+        p.calls = getattr(p, "calls", 0) + 1
+        total = p.grad.clone()
+        dist.all_reduce(total)
+        if p.calls < 16:
+            p.grad = total / world.size
+
+
+def reduce_without_biases_later(model, world):
+    for name, p in model.named_parameters():
+        p.calls = getattr(p, "calls", 0) + 1
+        total = p.grad.clone()
+        dist.all_reduce(total)
+        if p.calls < 16 or not name.endswith("bias"):
+            p.grad = total / world.size

@@ -10,6 +10,8 @@ from .lines import (
 from .variants import MAIN, Edit, Variant, begun_with, first_of_all, replaced, script
 from .wrong_endings import ENDINGS
 from .wrong_gradients import GRADIENTS
+from .wrong_inputs import WRONG_INPUTS
+from .wrong_later import WRONG_LATER
 from .wrong_training import TRAINING
 
 LEAVES = """\
@@ -157,5 +159,14 @@ TWINS = (
         needs="pytorch_transformers",
     ),
 )
-COURSE = course_scripts.COURSE_WRONG
-WRONG = (*GRADIENTS, *TRAINING, *RUNS, *ENDINGS, *TWINS, *pairs.WRONG, *COURSE)
+WRONG = (
+    *GRADIENTS,
+    *TRAINING,
+    *WRONG_INPUTS,
+    *WRONG_LATER,
+    *RUNS,
+    *ENDINGS,
+    *TWINS,
+    *pairs.WRONG,
+    *course_scripts.COURSE_WRONG,
+)

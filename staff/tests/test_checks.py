@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from common.errors import UserError
 from grading import rubric
 from grading.checks import CHECKS
-from grading.checks.numbers_in_text import in_order, sources
+from grading.checks.numbers_in_text import among_few, in_order, sources
 from grading.checks.observation import Evaluation, Forward, Rank, Step
 from grading.checks.output import other_metrics, timing
 from grading.checks.reader import Reader
@@ -72,7 +72,7 @@ def task_of(order, epochs=2, size=BATCH):
     """A task whose rank r reads rows order(epoch, r), `size` at a time."""
     ranks = []
     for rank in range(RANKS):
-        rows = [row for epoch in range(epochs) for row in order(epoch, rank)]
+        rows = [(row, (), 0) for epoch in range(epochs) for row in order(epoch, rank)]
         steps = [
             SimpleNamespace(rows=rows[at : at + size], forwards=[None])
             for at in range(0, len(rows), size)
@@ -80,15 +80,49 @@ def task_of(order, epochs=2, size=BATCH):
         ends = [SimpleNamespace(after=len(order(0, rank)) // size)]
         ranks.append(SimpleNamespace(steps=steps, evaluations=ends))
     seen = SimpleNamespace(steps=len(ranks[0].steps), ranks=ranks)
-    evidence = SimpleNamespace(ranks=ranks, seen=seen)
+    setting = SimpleNamespace(epochs=epochs)
+    evidence = SimpleNamespace(ranks=ranks, seen=seen, setting=setting)
     return SimpleNamespace(
-        runs={"adamw": evidence}, workers=RANKS, batch=BATCH, rows=lambda *_: ROWS
+        known_rows=lambda _, split="train": range(ROWS) if split == "train" else range(ROWS, 80),
+        runs={"adamw": evidence},
+        workers=RANKS,
+        batch=BATCH,
+        rows=lambda *_: ROWS,
     )
 
 
 def dealt(epoch, rank):
     """Rows dealt out in turn, in a different order every epoch."""
     return [(7 * row + 13 * epoch) % ROWS for row in range(rank, ROWS, RANKS)]
+
+
+LOSSES = [0.6931, 0.7102, 0.6514, 0.6893, 0.7021]
+GRID = "".join(f"loss {value / 10000:.4f}\n" for value in range(10000))
+ZIGZAG = GRID + "".join(reversed(GRID.splitlines(keepends=True)))
+
+
+@pytest.mark.parametrize("text", [5 * GRID, 5 * ZIGZAG])
+def test_a_list_of_all_numbers_is_no_report(text):
+    assert in_order(LOSSES, text) == len(LOSSES)
+    assert not among_few(LOSSES, text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "loss {loss:.4f}\n",
+        "step {step}, loss {loss:.3f}, mean 0.701{step}, {step}.25 s, acc 0.6875\n",
+        "loss {loss}, norms 0.7123 0.6523 0.8312 1.1231 0.0012 0.9234 0.5512\n",
+    ],
+)
+def test_losses_are_found_among_other_facts(line):
+    text = "".join(line.format(step=step, loss=loss) for step, loss in enumerate(LOSSES))
+    assert among_few(LOSSES, f"{GRID[:900]}{text}{GRID[:900]}")
+
+
+def overlapping(start):
+    """A stretch of the rows, as long as a share, from a quarter of a share times `start`."""
+    return [(4 * start + row) % ROWS for row in range(ROWS // RANKS)]
 
 
 def test_shares_dealt_out_again_in_every_epoch_are_right():
@@ -103,6 +137,15 @@ def test_shares_dealt_out_again_in_every_epoch_are_right():
         (data, lambda epoch, rank: dealt(epoch, min(rank, 2)), BATCH, "rows_shared"),
         (data, lambda epoch, rank: dealt(epoch, rank)[:8] * 2, BATCH, "rows_shared"),
         (data, lambda epoch, rank: dealt(epoch, rank)[:8], BATCH, "rows_missing"),
+        (data, lambda epoch, rank: dealt(0, 0 if epoch else rank), BATCH, "same_data"),
+        (data, lambda epoch, rank: overlapping(rank if epoch else 4 * rank), BATCH, "rows_shared"),
+        (
+            data,
+            lambda epoch, rank: [row + 1 for row in dealt(epoch, rank)],
+            BATCH,
+            "dev_rows_trained",
+        ),
+        (data, lambda epoch, rank: [row + 99 for row in dealt(epoch, rank)], BATCH, "unknown_rows"),
         (shuffle, lambda _, rank: dealt(0, rank), BATCH, "not_reshuffled"),
         (batch, dealt, 4 * BATCH, "batch_not_divided"),
     ],
@@ -124,6 +167,8 @@ def test_steps_are_compared_until_the_ranks_differ_in_rows():
         ([3e-5, 2e-5, 1e-5, 0.0], None),  # scheduler.step() before optimizer.step()
         ([4e-5] * 4, "unscheduled"),
         ([4e-5, 2e-5, 0.0, 0.0], "wrong_rate"),
+        ([1e-5, 4e-5, 2e-5, 0.0], "wrong_rate"),
+        ([4e-5] * 14 + [3e-5] * 14 + [2e-5] * 14, "rate_per_epoch"),
     ],
 )
 def test_learning_rates_must_fall_to_zero(rates, cause):

@@ -53,9 +53,18 @@ def evidence_of(make, forwards=1, late=(), steps=2, after=None, most=1e6):
         "norms": np.linalg.norm(local, axis=(2, 3)),
         "norm": np.linalg.norm(mean, axis=(1, 2)),
         "clipped": np.stack([clip(m, most) for m in mean]),
+        "by_tensor": by_tensor(mean, most),
+        "local_by_tensor": by_tensor(local, most).mean(axis=1),
+        "by_value": mean.clip(-most, most),
     }
     setting = SimpleNamespace(max_grad_norm=most)
     return Evidence(setting, Observation(ranks, Ended([0] * RANKS)), reference)
+
+
+def by_tensor(gradients, most):
+    """Every tensor (of the second last axis) clipped by itself."""
+    norms = np.linalg.norm(gradients, axis=-1, keepdims=True)
+    return gradients * np.minimum(1.0, most / norms)
 
 
 def left_out(names):
@@ -81,6 +90,8 @@ MISTAKES = {
     "rank_left_out": (lambda g, *_: g[:3].sum(axis=0) / 4, {}),
     "gradients_kept": (lambda g, _, kept: kept + g.mean(axis=0), {}),
     "accumulation_unscaled": (lambda g, *_: 2 * g.mean(axis=0), {"forwards": 2}),
+    "clipped_per_tensor": (lambda g, *_: by_tensor(g.mean(axis=0), 0.5), {"most": 0.5}),
+    "clipped_by_value": (lambda g, *_: g.mean(axis=0).clip(-0.1, 0.1), {"most": 0.1}),
     "tensors_left_out": (left_out(["bias"]), {}),
     "rounded": (lambda g, *_: np.round(g.mean(axis=0), 2), {}),
     "zeroed": (lambda g, *_: np.zeros_like(g[0]), {}),
