@@ -86,7 +86,7 @@ class Runner:
                 batch, rest = graded.batch, 0
             if size == graded.workers or rest:  # a script that insists on its total
                 continue
-            one = GradedTask(graded.task, size, batch, graded.tolerances, graded.labels)
+            one = GradedTask(graded.task, size, batch, graded.tolerances, graded.known)
             one.limits = replace(one.limits, grace=1.0)
             graded.others[size] = self.run_setting(one, inputs.SETTINGS["few"])
             graded.batches[size] = batch
