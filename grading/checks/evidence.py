@@ -14,6 +14,8 @@ import numpy as np
 
 WRAPPER = re.compile(r"(^|\.)(?:module|_orig_mod)\.")  # what wrappers put into parameters' names
 
+MOVED = 15  # steps at most in which weights are compared: an epoch of any data set, and one more
+
 
 @dataclass
 class Deviation:
@@ -132,11 +134,14 @@ class Evidence:
         return self.deviation(pairs, allowed)
 
     def updates(self, allowed: float) -> Deviation:
-        """How far the weights are from the reference's, relative to how far those have moved."""
+        """How far the weights are from the reference's, relative to how far those have moved.
+
+        In the first steps, before AdamW has enlarged the rounding errors of tiny gradients.
+        """
         start, wanted = self.reference["start"], self.reference["weights"]
         pairs = [
             (step, rank, self.weights(step, rank) - start, wanted[step] - start)
-            for step in range(self.steps)
+            for step in range(min(self.steps, MOVED))
             for rank in range(self.size)
         ]
         return self.deviation(pairs, allowed)

@@ -11,6 +11,11 @@ from grading.results import PASSED, Cause, Outcome, failed, not_run, passed, unk
 
 import numpy as np
 
+# Of the gradients under the submission's own optimizer: in 42 steps AdamW enlarges rounding errors,
+# but not to this; without synchronization they are off by about 1.
+LATER = 0.02
+LATER_TEXT = f"{LATER:g} of the norm"
+
 
 def start(graded: GradedTask) -> Outcome:
     """Every rank starts from the checkpoint's weights."""
@@ -88,7 +93,7 @@ def gradients(graded: GradedTask) -> Outcome:
     outcome = compared_gradients(graded, "plain", "gradients")
     found = later_gradients(graded) if outcome.status == PASSED else None
     if found and (found.step or 0) > graded.runs["plain"].steps:
-        return wrong_gradients(graded, "adamw", found, "later")
+        return wrong_gradients(graded, "adamw", found, LATER_TEXT)
     return outcome
 
 
@@ -97,9 +102,8 @@ def later_gradients(graded: GradedTask) -> Deviation | None:
     evidence = graded.runs.get("adamw")
     if evidence is None or evidence.reference is None:
         return None
-    deviation = evidence.gradients(graded.tolerances["later"].most)
+    deviation = evidence.gradients(LATER)
     updates = evidence.updates(graded.tolerances["parameters"].most)
-    graded.measured["later"] = deviation.worst
     caused = updates.step is not None and deviation.step and updates.step < deviation.step
     return None if caused or deviation.step is None else deviation
 
@@ -121,13 +125,13 @@ def compared_gradients(graded: GradedTask, setting: str, name: str) -> Outcome:
         return not_run(f"not run because {graded.task.name}/loss failed, at step {losses.step}")
     if deviation.step is None:
         return passed(f"relative error at most {deviation.worst:.1e}", allowed.text)
-    return wrong_gradients(graded, setting, deviation, name)
+    return wrong_gradients(graded, setting, deviation, allowed.text)
 
 
-def wrong_gradients(graded: GradedTask, setting: str, deviation: Deviation, name: str) -> Outcome:
-    """The failed Outcome of gradients that deviate by more than the tolerance of that name."""
+def wrong_gradients(graded: GradedTask, setting: str, deviation: Deviation, limit: str) -> Outcome:
+    """The failed Outcome of gradients that deviate by more than the limit, which is in words."""
     assert deviation.step is not None, "nothing deviates"
-    evidence, allowed = graded.runs[setting], graded.tolerances[name]
+    evidence = graded.runs[setting]
     step, rank = deviation.step - 1, deviation.rank
     got = np.linalg.norm(evidence.gradient(step, rank))
     wanted = np.linalg.norm(evidence.reference["clipped"][step])
@@ -136,7 +140,7 @@ def wrong_gradients(graded: GradedTask, setting: str, deviation: Deviation, name
         f"gradients of norm {got:.6g}, with a relative error of {deviation.at:.2g}",
         f"setting {setting}, step {deviation.step}, rank {rank}, {deviation.tensor}",
         explain_gradients(evidence, deviation),
-        allowed.text,
+        limit,
     )
 
 
@@ -163,9 +167,9 @@ def identical(graded: GradedTask) -> Outcome:
 def explain_drift(graded: GradedTask, setting: str) -> Cause:
     """Why the ranks' weights differ."""
     evidence = graded.runs[setting]
-    name = "later" if setting == "adamw" else "gradients"
+    most = LATER if setting == "adamw" else graded.tolerances["gradients"].most
     if setting != "clipped" and evidence.reference is not None:
-        gradients = evidence.gradients(graded.tolerances[name].most)
+        gradients = evidence.gradients(most)
         if gradients.step:
             return explain_gradients(evidence, gradients)
     different = setting == "adamw" and explain_ranks_rates(evidence)
@@ -206,7 +210,7 @@ def parameters(graded: GradedTask) -> Outcome:
         )
     wrong = later_gradients(graded)
     if wrong:
-        return wrong_gradients(graded, "adamw", wrong, "later")
+        return wrong_gradients(graded, "adamw", wrong, LATER_TEXT)
     deviation = evidence.updates(allowed.most)
     graded.measured["parameters"] = deviation.worst
     if deviation.step is None:
