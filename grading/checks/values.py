@@ -166,14 +166,17 @@ def identical(graded: GradedTask) -> Outcome:
 
 def explain_drift(graded: GradedTask, setting: str) -> Cause:
     """Why the ranks' weights differ."""
-    evidence = graded.runs[setting]
-    most = LATER if setting == "adamw" else graded.tolerances["gradients"].most
-    if setting != "clipped" and evidence.reference is not None:
-        gradients = evidence.gradients(most)
-        if gradients.step:
-            return explain_gradients(evidence, gradients)
-    different = setting == "adamw" and explain_ranks_rates(evidence)
-    return different or Cause(
+    evidence, found = graded.runs[setting], None
+    if setting == "adamw":
+        different = explain_ranks_rates(evidence)
+        if different:
+            return different
+        found = later_gradients(graded)
+    elif setting == "plain" and evidence.reference is not None:
+        found = evidence.gradients(graded.tolerances["gradients"].most)
+    if found and found.step:
+        return explain_gradients(evidence, found)
+    return Cause(
         "ranks_drift",
         "the ranks make different updates: their gradients differ when optimizer.step() runs",
     )
