@@ -46,15 +46,21 @@ def by_rest(evidence, step, _):
 
 def by_clipping(evidence, step, _):
     """Gradients that were clipped, but not to one norm of all of them together."""
-    details = evidence.details(step)
+    details, right = evidence.details(step), evidence.reference["clipped"][step]
     for kind, name, sentence in CLIPPED:
-        if kind in details and all(
-            np.linalg.norm(evidence.gradient(step, rank) - details[kind])
-            < 1e-3 * np.linalg.norm(details[kind])
+        if kind not in details or same(details[kind], right, 0.01):
+            continue  # nothing was clipped
+        if all(
+            same(evidence.gradient(step, rank), details[kind], 1e-3)
             for rank in range(evidence.size)
         ):
             return Cause(name, sentence)
     return None
+
+
+def same(one, other, share):
+    """Whether two gradients are as close as that share of the other's norm."""
+    return np.linalg.norm(one - other) < share * np.linalg.norm(other)
 
 
 def wrong_tensors(evidence, step):

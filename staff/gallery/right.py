@@ -12,7 +12,6 @@ from .lines import (
 from .right_gradients import GRADIENTS
 from .variants import Edit, File, Variant, begun_with, replaced, script
 from .wrong_inputs import RIGHT_INPUTS
-from .wrong_later import RIGHT_LATER
 
 OWN_LOSS = """\
                 labels = batch.pop("labels")
@@ -181,5 +180,4 @@ RIGHT = (
     *pairs.RIGHT,
     *course_scripts.COURSE_RIGHT,
     *RIGHT_INPUTS,
-    *RIGHT_LATER,
 )

@@ -2,7 +2,7 @@
 
 from . import mistakes
 from .lines import AVERAGE, CLIP, MODEL, SCHEDULE, STEP, before, without
-from .variants import Edit, Variant, replaced, script
+from .variants import Edit, replaced, script
 from .wrong_inputs import wrong
 
 RATE = "lr=args.learning_rate,"
@@ -139,6 +139,13 @@ UPDATES = (
         "parameters/wrong_decay",
         "a weight decay of 0.1, which nobody asked for",
     ),
+    updated(
+        "default_decay",
+        "task1",
+        ((DECAYED, '"weight_decay": 0.01}'),),
+        "parameters/wrong_decay",
+        "torch's default weight decay of 0.01 is left as it is",
+    ),
     wrong(
         "shrinks_weights_by_hand",
         "task1",
@@ -176,11 +183,3 @@ UPDATES = (
     ),
 )
 WRONG_LATER = (*LATE, *UPDATES)
-RIGHT_LATER = (
-    Variant(
-        "default_decay",
-        "task1",
-        (Edit(MODEL, DECAYED, '"weight_decay": 0.01}'),),
-        note="torch's default weight decay of 0.01 is left as it is",
-    ),
-)
