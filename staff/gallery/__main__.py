@@ -2,6 +2,7 @@
 
 Exits 1 if a wrong submission is not caught for its reason, a right one is, or none was graded.
 With --minutes it takes them in an order that --seed decides (by default the day) until time is up.
+With --quick a wrong one is run only in the settings that are to show what is wrong with it.
 """
 
 import argparse
@@ -31,6 +32,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=1, help="submissions at once (default: 1)")
     parser.add_argument("--minutes", type=float, default=inf, help="start none after these")
     parser.add_argument("--seed", default=f"{datetime.now(timezone.utc):%F}", help="(today)")
+    parser.add_argument("--quick", action="store_true", help="only the settings that matter")
     parser.add_argument("--measure", action="store_true", help="write grading/tolerances.json")
     args = parser.parse_args()
     chosen = [v for v in (*WRONG, *RIGHT) if not args.names or v.name in args.names]
@@ -45,7 +47,7 @@ def main():
         Random(args.seed).shuffle(runnable)
     scores = []
     with Session() as session:
-        for one in graded(runnable, session, args.jobs, args.minutes):
+        for one in scores_of(runnable, session, args):
             scores.append(one)
             print_score(one)
     print(f"{len(scores)} of {len(runnable)} submissions graded")
@@ -61,14 +63,14 @@ def main():
     return not scores or len(good) < len(scores)
 
 
-def graded(variants, session, jobs: int, minutes: float) -> Iterator[Score]:
-    """The variants' scores, in order; none is started after those minutes."""
-    end = time.monotonic() + 60 * minutes
+def scores_of(variants, session, args: argparse.Namespace) -> Iterator[Score]:
+    """The variants' scores, in order; none is started after --minutes."""
+    end = time.monotonic() + 60 * args.minutes
 
     def in_time(variant):
-        return score(variant, session) if time.monotonic() < end else None
+        return score(variant, session, args.quick) if time.monotonic() < end else None
 
-    with ThreadPoolExecutor(jobs) as pool:
+    with ThreadPoolExecutor(args.jobs) as pool:
         yield from filter(None, pool.map(in_time, variants))
 
 

@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from grading.checks import DEFAULT_SETTING, SETTING_OF
 from grading.grader import grade
 from grading.results import FAILED, PASSED, Report
 
@@ -24,15 +25,31 @@ def can_run(variant):
     return not variant.needs or importlib.util.find_spec(variant.needs) is not None
 
 
-def score(variant, session):
-    """Build a variant, grade the task that it is about, and judge the verdict."""
+def score(variant, session, quick=False):
+    """Build a variant, grade the task that it is about, and judge the verdict.
+
+    With `quick` a wrong one is run only in the setting that its first failing check looks at, and
+    in the others only if that does not show what is wrong.
+    """
     with tempfile.TemporaryDirectory(prefix="gallery-") as folder:
         submission = Path(folder) / variant.name
         build(variant, submission)
-        report = grade(
-            submission, tasks=[variant.task], mapping=variant.mapping or None, session=session
-        )
+        found = graded(variant, submission, session, enough_for(variant) if quick else None)
+        if quick and found.problem and variant.fails:
+            found = graded(variant, submission, session, None)
+    return found
+
+
+def graded(variant, submission, session, settings):
+    """The Score of a variant's folder, in these settings (None: in all)."""
+    mapping = variant.mapping or None
+    report = grade(submission, [variant.task], mapping, session=session, settings=settings)
     return Score(variant, report, problem_of(variant, report))
+
+
+def enough_for(variant):
+    """The settings that show what is wrong with a variant, as a rule; None for all."""
+    return {SETTING_OF.get(name, DEFAULT_SETTING) for name in variant.fails} or None
 
 
 def problem_of(variant, report):
