@@ -2,16 +2,15 @@
 PY = .venv/bin/python
 PYTEST = $(PY) -m pytest -n 2 --dist loadfile -q -m
 
-.PHONY: help setup demo test slow lint clean
+.PHONY: help setup demo test slow clean
 help::
 	@echo "make demo   all tasks on four workers here, side by side (sets up first)"
 	@echo "make test   the tests (sets up first)"
 	@echo "make slow   the tests that take longer"
 	@echo "make setup  only the environment in .venv"
-	@echo "make lint   style, spelling and types"
 	@echo "make clean  remove .venv and runs"
 
-setup demo test slow lint: export PYTHONUNBUFFERED = 1
+setup demo test slow: export PYTHONUNBUFFERED = 1
 setup:
 	@./setup.sh
 
@@ -25,12 +24,6 @@ test: setup
 slow: setup
 	@echo "slow: running the tests that take longer"
 	@$(PYTEST) slow
-
-lint: setup
-	@$(PY) -m ruff check .
-	@$(PY) -m ruff format --check .
-	@$(PY) -m codespell_lib .
-	@$(PY) -m basedpyright --level error
 
 clean:
 	rm -rf .venv runs

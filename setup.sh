@@ -39,7 +39,9 @@ pip install $TORCH ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} ||
 echo "setup: installing the other packages"
 # The lock pins the tested versions, except PyTorch's: that is your choice.
 grep -v '^torch==' requirements.lock >.venv/constraints.txt
-pip install --quiet --constraint .venv/constraints.txt --editable '.[dev]' ||
+extras=dev
+[ ! -d staff ] || extras=dev,staff
+pip install --quiet --constraint .venv/constraints.txt --editable ".[$extras]" ||
     fail "could not install the packages; see the message above, then run it again"
 echo "$stamp" >.venv/stamp
 echo "setup: done; use .venv/bin/python, or type: . .venv/bin/activate"

@@ -1,5 +1,6 @@
 """Tables as text."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -7,6 +8,16 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Iterable[object]]) -> st
     """A table in Markdown; a `|` within a cell is escaped, and a line break becomes a space."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(map(cell, line))} |" for line in lines)
+
+
+def replace_between(text: str, markers: tuple[str, str], table: str) -> str:
+    """A text with `table` between two lines that mark its place; ValueError without them."""
+    start, end = markers
+    pattern = re.compile(re.escape(start) + r".*?" + re.escape(end), re.DOTALL)
+    text, count = pattern.subn(lambda _: f"{start}\n{table}\n\n{end}", text)
+    if count != 1:
+        raise ValueError(f"the text needs one line `{start}` and one line `{end}` after it")
+    return text
 
 
 def text_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

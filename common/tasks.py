@@ -6,12 +6,11 @@ To add a task, add its folder (run_glue.py, README.md, lesson.diff) and a row he
 grading/rubric.yaml.
 """
 
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.tables import markdown_table
+from common.tables import markdown_table, replace_between
 
 
 @dataclass(frozen=True)
@@ -119,12 +118,7 @@ def markdown() -> str:
 
 def with_table(text: str) -> str:
     """A text with the table between its markers; ValueError where they are missing."""
-    start, end = MARKERS
-    pattern = re.compile(re.escape(start) + r".*?" + re.escape(end), re.DOTALL)
-    text, count = pattern.subn(lambda _: f"{start}\n{markdown()}\n\n{end}", text)
-    if count != 1:
-        raise ValueError(f"the text needs one line `{start}` and one line `{end}` after it")
-    return text
+    return replace_between(text, MARKERS, markdown())
 
 
 if __name__ == "__main__":

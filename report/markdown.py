@@ -79,11 +79,18 @@ def rendered(node: SyntaxTreeNode, pictures: Pictures | None) -> str:
     if kind == "paragraph" and (alone := lone_image(node)):
         return image(alone, True, pictures)
     if node.children:
-        before, after = AROUND.get(kind, ("", ""))
+        before, after = around(node)
         return before + within(node, pictures) + after
     if kind in ("th", "td"):
         return "[],"
     return f"#{string(node.content)}" if kind != "hr" and node.content else ""
+
+
+def around(node: SyntaxTreeNode) -> tuple[str, str]:
+    """What stands before and after a node's children; a link elsewhere than to https is text."""
+    if node.type == "link" and str(node.attrs["href"]).startswith("https://"):
+        return f"#link({string(str(node.attrs['href']))})[", "]"
+    return AROUND.get(node.type, ("", ""))
 
 
 def table(node: SyntaxTreeNode, pictures: Pictures | None) -> str:

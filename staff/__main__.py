@@ -9,6 +9,8 @@ COMMANDS = {  # name -> (module, what it does)
     "export": ("staff.classroom.export", "write grades for Canvas or Gradescope"),
     "gradescope": ("staff.classroom.gradescope", "make the autograder for Gradescope"),
     "handout": ("staff.handout.build", "make the students' repository from this one"),
+    "deck": ("staff.deck.deck", "write the slides for a lecture"),
+    "sheet": ("staff.sheet.sheet", "write the assignment's sheet, with dates and points"),
     "timings": ("staff.timing.timings", "compare the times of many runs"),
 }
 MOVED = {name: f"python -m grading {name}" for name in ("pack", "carry")}

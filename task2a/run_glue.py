@@ -14,12 +14,7 @@ from torch.nn.utils import clip_grad_norm_
 
 # SOLUTION(task2a): gather each slice on rank 0, average it there, scatter it to all ranks
 def average_gradients(model, world):
-    """Make every rank's gradients their mean over the ranks: gathered on rank 0, scattered back.
-
-    With gradients of S bytes on N ranks, rank 0 receives (N-1) x S bytes and sends as many; every
-    other rank sends S and receives S. Rank 0 holds copies of one slice (7 MiB) at a time, N of ours
-    and N of gloo's, not of the whole model.
-    """
+    """Make every rank's gradients their mean over the ranks: gathered on rank 0, scattered back."""
     for part in flat_gradients(model).split(SLICE):
         copies = [torch.empty_like(part) for _ in range(world.size)] if world.rank == 0 else None
         dist.gather(part, copies, dst=0)

@@ -13,11 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 
 # SOLUTION(task2b): sum the gradients over all ranks with all_reduce, then divide
 def average_gradients(model, world):
-    """Make every rank's gradients their mean over the ranks: summed by all_reduce, then divided.
-
-    With gradients of S bytes on N ranks, every rank sends and receives 2(N-1)/N x S bytes: gloo
-    and NCCL pass them around a ring, where no rank has more to carry than another.
-    """
+    """Make every rank's gradients their mean over the ranks: summed by all_reduce, then divided."""
     gradients = flat_gradients(model)  # one buffer; every parameter's .grad is a view of it
     dist.all_reduce(gradients, op=dist.ReduceOp.SUM)
     gradients /= world.size

@@ -21,8 +21,9 @@ def evaluate(model, data, world):
         if split not in data.glue_task.dev_splits:
             continue
         mine = predict(model, data, features, range(world.rank, len(features), world.size))
-        parts = [None] * world.size
-        dist.all_gather_object(parts, mine)
+        parts = [mine] * world.size
+        if world.size > 1:
+            dist.all_gather_object(parts, mine)
         predictions = [None] * len(features)
         for rank, part in enumerate(parts):
             predictions[rank :: world.size] = part

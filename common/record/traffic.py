@@ -23,11 +23,10 @@ RECORDED = ("all_reduce", "gather", "scatter")
 def expected_bytes(op, rank, size, tensor_bytes, root=0):
     """(sent, received) by `rank` of `size` ranks for one collective on a tensor of that many bytes.
 
-    gloo's and NCCL's all_reduce passes the tensor around a ring, twice, a part at a time: each
-    rank sends and receives 2(N-1)/N times its bytes. gather carries it from every other rank to
-    the root, scatter carries one part to each: N-1 times its bytes at the root.
+    gloo's and NCCL's all_reduce passes the tensor around a ring, twice, a part at a time. gather
+    carries it from every other rank to the root, scatter carries one part from there to each.
     Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in
-    MPICH", 2005; Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms", 2009.
+    MPICH", 2005; Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", 2009.
     """
     if op == "all_reduce":
         ring = 2 * (size - 1) / size * tensor_bytes

@@ -8,16 +8,19 @@ sources give the same bytes.
 """
 
 import argparse
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from common.errors import UserError
 from common.files import write_zip
 from common.tasks import TASKS, with_table
+from staff.classroom.course import FILE, read_course
 from staff.handout.folder import is_executable, write_folder
 from staff.handout.leaks import dangling_references, find_leaks, solution_statements
 from staff.handout.manifest import handed_out
 from staff.handout.regions import Region, cut, find_regions, mark_carried, paste
+from staff.sheet.sheet import sheet
 
 KIT = Path(__file__).resolve().parents[2]
 TODO_LIST = """# Things to implement
@@ -62,6 +65,7 @@ def handout(root: Path) -> dict[str, bytes]:
             solution |= solution_statements(source, path)
             files[path] = cut(source, regions[path]).encode()
     files["README.md"] = with_table(files["README.md"].decode()).encode()
+    files["ASSIGNMENT.md"] = sheet(read_course(FILE, {})).encode()
     files["TODO.md"] = todo_list(files, regions).encode()
     files["pyproject.toml"] = project(files["pyproject.toml"].decode(), regions).encode()
     problems = find_leaks(files, solution) + dangling_references(files)
@@ -99,7 +103,8 @@ def line_of(region: Region, source: str) -> int:
 
 
 def project(text: str, unfinished: Iterable[str]) -> str:
-    """pyproject.toml, with what files with TODOs need: they import what only a TODO will use."""
+    """pyproject.toml without what only the staff installs, and with what files with TODOs need."""
+    text = re.sub(r"^staff = \[.*?^\]\n", "", text, flags=re.MULTILINE | re.DOTALL)
     head, pyright = "[tool.ruff.lint.per-file-ignores]\n", "[tool.pyright]\n"
     rows = "# what a TODO will need is there already\n"
     rows += "".join(f'"{path}" = ["ARG", "F401", "F841", "RUF059"]\n' for path in unfinished)

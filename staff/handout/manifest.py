@@ -11,6 +11,8 @@ OUT = {  # pattern of paths -> why students do not get them; `*` takes in subfol
     "report/timings.py": "says where an instructors' command went",
     "report/bench.py": "says where an instructors' command went",
     "cluster/bench.py": "says where an instructors' command went",
+    "cluster/figures/*": "measurements that answer the tasks' questions",
+    "docs/measurements.md": "measurements that answer the tasks' questions",
     ".ci/*": "this repository's CI",
     ".github/*": "this repository's CI",
     ".pre-commit-config.yaml": "for changing the kit",

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -125,7 +126,7 @@ def test_what_students_write_covers_the_course(files):
     assert len(once) == len(set(once)) <= 14
     for task, path, code in [
         ("task1", "common/models/bert.py", "AutoModelForSequenceClassification.from_pretrained("),
-        ("task1", "common/workers/world.py", "dist.init_process_group("),
+        ("task2a", "common/workers/world.py", "dist.init_process_group("),
         ("task1", "common/data/loader.py", "DistributedSampler("),
         ("task1", "common/data/loader.py", "set_epoch("),
         *(("task1", f"{task}/run_glue.py", "loss.backward()") for task in TASKS),
@@ -335,7 +336,7 @@ def test_what_is_finished_runs_though_other_parts_are_not(folder):
     build.fill(folder, ROOT, ["task1"])
     result = start(folder, "task1", 1)
     assert result.code == 0, result.summary()
-    assert any(line.startswith("after epoch 1: acc") for line in result.workers[0].stdout)
+    assert any(re.match(r"after .*epochs?.*: acc", line) for line in result.workers[0].stdout)
 
 
 def test_the_test_of_what_is_to_be_written_is_skipped_and_says_what(folder):
