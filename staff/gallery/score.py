@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from grading import rubric
 from grading.checks import DEFAULT_SETTING, SETTING_OF
 from grading.grader import grade
 from grading.results import FAILED, PASSED, Report
@@ -49,7 +50,9 @@ def graded(variant, submission, session, settings):
 
 def enough_for(variant):
     """The settings that show what is wrong with a variant, as a rule; None for all."""
-    return {SETTING_OF.get(name, DEFAULT_SETTING) for name in variant.fails} or None
+    needs = {check.name: check.needs for check in rubric.load(tasks=[variant.task])}
+    looked_at = {*variant.fails, *(one for name in variant.fails for one in needs[name])}
+    return {SETTING_OF.get(name, DEFAULT_SETTING) for name in looked_at} or None
 
 
 def problem_of(variant, report):
