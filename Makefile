@@ -2,15 +2,16 @@
 PY = .venv/bin/python
 PYTEST = $(PY) -m pytest -n 2 --dist loadfile -q -m
 
-.PHONY: help setup demo test slow clean
+.PHONY: help setup demo test slow check clean
 help::
 	@echo "make demo   all tasks on four workers here, side by side (sets up first)"
 	@echo "make test   the tests (sets up first)"
+	@echo "make check  the grader's checks of your work; of one task: make check TASK=task2a"
 	@echo "make slow   the tests that take longer"
 	@echo "make setup  only the environment in .venv"
 	@echo "make clean  remove .venv and runs"
 
-setup demo test slow: export PYTHONUNBUFFERED = 1
+setup demo test slow check: export PYTHONUNBUFFERED = 1
 setup:
 	@./setup.sh
 
@@ -20,6 +21,10 @@ demo: setup
 test: setup
 	@echo "test: running the tests (some minutes)"
 	@$(PYTEST) "not slow"
+
+check: setup
+	@echo "check: running your tasks as graders do"
+	@$(PY) -m pytest tests/grading -q -p no:cacheprovider $(if $(TASK),-k "$(TASK)")
 
 slow: setup
 	@echo "slow: running the tests that take longer"

@@ -9,7 +9,7 @@ from statistics import median
 
 from cluster.ports import free_port
 from common.tasks import Task
-from grading import inputs
+from grading import inputs, stored
 from grading.calls import Calls, neighbors
 from grading.checks.ended_early import saw_an_epoch
 from grading.checks.evidence import Evidence
@@ -159,6 +159,9 @@ class Runner:
         """A run beside what one process computes from the rows that were read."""
         steps, first = comparable(seen), seen.ranks[0].steps
         try:
+            if not has_reference():
+                found, details = stored.reference(setting.name, seen)
+                return Evidence(setting, seen, found, details=details)
             rows = rows_read(seen, steps, self.session.known[setting.rows])
         except ValueError as error:
             return Evidence(setting, seen, why=str(error))
@@ -172,6 +175,7 @@ class Runner:
             setting.learning_rate,
             [step.rate for step in first[:steps]],
             first[0].optimizer.startswith(OLD_OPTIMIZERS),
+            first[0].decay if first[0].decay <= inputs.DEFAULT_DECAY else 0.0,
         )
         return Evidence(setting, seen, replayed(), details=replayed)
 
@@ -194,8 +198,6 @@ def asserts_its_total(graded: GradedTask) -> bool:
 
 def why_no_reference(seen: Observation) -> str:
     """Why a run cannot be compared with the reference; "" if it can."""
-    if not has_reference():
-        return "the reference is not part of the students' handout; graders have it"
     steps, ranks = comparable(seen), seen.ranks
     if not seen.steps:
         return "no update by an optimizer of torch.optim was seen on every rank"

@@ -21,15 +21,16 @@ def replay(  # noqa: PLR0913 what a setting is made of
     learning_rate: float | None = None,
     rates: Sequence[float] = (),
     early_eps: bool = False,
+    decay: float = 0.0,
     detail: int | None = None,
 ) -> dict:
     """Train on `steps`: for each step and rank, that rank's rows as a dict of int64 arrays.
 
-    Plain gradient descent at `learning_rate`, or else AdamW, without weight decay, at `rates` (one
-    for each step). fp32, no dropout. A rank's loss is the mean over its rows; the step's gradient
-    is the mean of the ranks' gradients, which for equally many rows is that of all rows together,
-    clipped to `max_grad_norm`. With `early_eps` AdamW is that of 2019, which adds its epsilon
-    before it corrects the second moment's bias.
+    Plain gradient descent at `learning_rate`, or else AdamW with a weight decay of `decay` for all
+    tensors, at `rates` (one for each step). fp32, no dropout. A rank's loss is the mean over its
+    rows; the step's gradient is the mean of the ranks' gradients, which for equally many rows is
+    that of all rows together, clipped to `max_grad_norm`. With `early_eps` AdamW is that of 2019,
+    which adds its epsilon before it corrects the second moment's bias.
 
     Returns a dict. `names`; `start`, sketches of the weights (tensors, WIDTH); and for each step
     `loss` (ranks), `clipped` (tensors, WIDTH), `norm` of the mean, and `weights` after the update.
@@ -43,7 +44,7 @@ def replay(  # noqa: PLR0913 what a setting is made of
     model.train()
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(
-        parameters, lr=0.0, betas=(0.9, BETA2), weight_decay=0.0, fused=True
+        parameters, lr=0.0, betas=(0.9, BETA2), weight_decay=decay, fused=True
     )
     start, records = sketches(parameters), []
     for index, ranks in enumerate(steps):

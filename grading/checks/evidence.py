@@ -73,7 +73,8 @@ class Evidence:
     @property
     def steps(self) -> int:
         """How many steps can be compared."""
-        return comparable(self.seen)
+        steps = comparable(self.seen)
+        return steps if self.reference is None else min(steps, len(self.reference["clipped"]))
 
     @property
     def cut(self) -> bool:

@@ -43,6 +43,8 @@ class Step:
     held: int = 0  # elements of the gradients that there are at the update
     content: list | None = None  # their magnitudes (grading.worker.sketch), if they were taken
     own: list = field(default_factory=list)  # those of the gradients before they are averaged
+    local: Any = None  # these gradients' sketches, if they were taken
+    local_norm: float = 0.0
 
     @property
     def rows(self) -> list:

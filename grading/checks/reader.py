@@ -57,6 +57,7 @@ class Reader:
         self.backward_ended = 0.0
         self.ended = []  # magnitudes of the gradients at the end of each pass's backward
         self.arrived = []  # and of those that it brought
+        self.local_sum: tuple | None = None  # (sketches, norm) of what they brought together
         self.forwards = []  # passes whose backward has not run
         self.done = []  # passes whose backward has run
         self.values = []
@@ -121,6 +122,11 @@ class Reader:
             self.ended.append(content)
             self.arrived.append(arrived)
 
+    def local(self, gradients, squares):
+        """What a backward pass has added to the gradients, before they are averaged."""
+        before, norm = self.local_sum or (0.0, 0.0)
+        self.local_sum = before + unpack(gradients), (norm**2 + squares) ** 0.5
+
     def step(self, gradients, rate, decay, optimizer, seconds, held, content, spent):  # noqa: PLR0913
         """An update begins."""
         one = Step(
@@ -140,11 +146,14 @@ class Reader:
             content=content,
             own=own_contents(self.ended, self.arrived),
         )
+        if self.local_sum:
+            one.local, one.local_norm = self.local_sum
         self.rank.steps.append(one)
         self.done = []
         self.values = []
         self.ended = []
         self.arrived = []
+        self.local_sum = None
         self.collectives = []
         self.forwards = []
         self.weights_changed_early = False

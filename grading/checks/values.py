@@ -79,10 +79,23 @@ def explain_loss(evidence, deviation):
             "optimizer.step() does not change the model's weights: the optimizer was made with the "
             "parameters of another model, or of a copy",
         )
+    if deviation.step > 1 and changed_besides(evidence, before, deviation.rank):
+        return Cause(
+            "wrong_update",
+            f"the gradients of step {deviation.step - 1} are right, but the weights after it are "
+            "not: something besides the optimizer changes them",
+        )
     ratio = one.loss / wanted if wanted else np.inf
     if np.isfinite(ratio) and abs(ratio - round(ratio, 2)) < 1e-4 and abs(ratio - 1) > 0.01:
         return Cause("loss_scaled", f"the loss is {ratio:.2f} times the mean over the batch")
     return Cause("", "the model, or its inputs other than the rows, differ from the reference")
+
+
+def changed_besides(evidence: Evidence, step: int, rank: int) -> bool:
+    """Whether a rank's weights after an update are not those that right gradients lead to."""
+    wanted = evidence.reference["weights"][step]
+    off = np.linalg.norm(evidence.weights(step, rank) - wanted)
+    return bool(off > 1e-3 * np.linalg.norm(wanted - evidence.reference["start"]))
 
 
 def gradients(graded: GradedTask) -> Outcome:

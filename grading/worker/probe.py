@@ -8,6 +8,7 @@ import inspect
 import json
 import os
 import time
+from functools import partial
 from typing import TextIO
 
 from grading.worker.collectives import log_collectives
@@ -56,6 +57,8 @@ class Probe:
         self.backwards = 0  # backward passes under way
         self.entered = 0.0
         self.arrived = np.zeros(3)  # magnitudes of the gradients of the backward pass under way
+        self.local = np.zeros((0, 0))  # sketches of the same, by parameter
+        self.squares = 0.0  # their squared norm
         self.spent = 0.0  # seconds that magnitudes took since the last backward pass ended
         self.kept = []  # registrations, which end when they are collected
 
@@ -91,9 +94,10 @@ class Probe:
             sizes=[p.numel() for p in self.named.values()],
         )
         self.log_weights("weights")
-        for p in self.named.values():
+        self.local = np.stack([sketch(torch.zeros(1)) for _ in self.named])
+        for at, p in enumerate(self.named.values()):
             if p.requires_grad and self.learning_rate is not None:
-                p.register_hook(self.arrive)
+                p.register_hook(partial(self.arrive, at))
         self.entered = time.perf_counter()
         if first and self.pause:
             time.sleep(self.pause)
@@ -130,9 +134,11 @@ class Probe:
         self.spent += time.perf_counter() - start
         return found
 
-    def arrive(self, gradient):
+    def arrive(self, at, gradient):
         """Take a parameter's gradient into account before anything is done with it."""
         self.arrived += magnitudes([gradient])
+        self.local[at] += sketch(gradient)
+        self.squares += float(gradient.double().square().sum())
 
     def held(self) -> list[torch.Tensor]:
         """The gradients that there are."""
@@ -198,6 +204,9 @@ class Probe:
                 self.log(
                     "backward_done", seconds=time.perf_counter(), content=found, arrived=arrived
                 )
+                if found is not None:
+                    self.log("local", gradients=pack(self.local), squares=self.squares)
+                    self.local, self.squares = 0 * self.local, 0.0
 
         torch.autograd.backward = backward  # Tensor.backward calls it by this name
 

@@ -19,6 +19,7 @@ IMPORT_DDP = "from torch.nn.parallel import DistributedDataParallel\n"
 IMPORT_CLIP = "from torch.nn.utils import clip_grad_norm_\n"
 
 LOADER, RECORD = "common/data/loader.py", "common/record/record.py"
+FIRST_LOSSES = "common/record/first_losses.py"
 MODEL = "common/models/optimizer.py"
 TRAFFIC, EVALUATION = "common/record/traffic.py", "common/models/evaluate.py"
 SAMPLER = "DistributedSampler(features, world.size, world.rank, seed=args.seed)"

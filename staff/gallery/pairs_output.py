@@ -1,7 +1,7 @@
 """Pairs about what is evaluated and reported: each wrong one with a right one like it."""
 
 from . import evaluations
-from .lines import EVALUATION, MINIBATCH, RECORD, TRAFFIC
+from .lines import EVALUATION, FIRST_LOSSES, RECORD, TRAFFIC
 from .variants import Edit, Variant, replaced
 
 LOSS = "        loss = self.loss(batches)\n"
@@ -30,6 +30,7 @@ PRINT = "            print(table(summary))\n"
 MEGABYTES = PRINT.replace(
     "table(summary)", "f\"{summary['per_iteration']['payload'] / 1e6:.4f} MB per iteration\""
 )
+SHOWN = """f"{total / examples:.6f} (rank 0's share: {own:.6f})\""""
 
 
 def wrong(name, task, file, old, new, check, cause, note):  # noqa: PLR0913 a row of the table
@@ -56,9 +57,9 @@ WRONG = (
     wrong(
         "prints_share_of_loss",
         "task3",
-        RECORD,
-        MINIBATCH,
-        MINIBATCH.replace("{loss:", "{loss / self.world.size:"),
+        FIRST_LOSSES,
+        SHOWN,
+        SHOWN.replace(":.6f", " / len(shares):.6f"),
         "printed",
         "not_printed",
         "the loss is divided by the number of workers before it is printed",
@@ -130,7 +131,7 @@ RIGHT = (
     Variant(
         "prints_three_decimals",
         "task3",
-        (Edit(RECORD, MINIBATCH, MINIBATCH.replace(".6f", ".3f")),),
+        (Edit(FIRST_LOSSES, SHOWN, SHOWN.replace(".6f", ".3f")),),
         note="losses with three decimals",
     ),
     Variant(

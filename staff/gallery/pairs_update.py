@@ -68,16 +68,6 @@ WRONG = (
         "the loss is the sum over the batch, not its mean",
     ),
     wrong(
-        "decays_by_default",
-        (
-            Edit(MODEL, DECAY, '"weight_decay": 0.01}'),
-            Edit(MODEL, PLAIN, PLAIN.replace("0.0", "0.01")),
-        ),
-        "parameters",
-        "wrong_update",
-        "torch's default weight decay of 0.01, on all tensors",
-    ),
-    wrong(
         "warms_up",
         (Edit(MODEL, SCHEDULER, WARM),),
         "parameters",
@@ -110,6 +100,14 @@ RIGHT = (
         "decays_nothing",
         (Edit(MODEL, DECAY, '"weight_decay": 0.0}'),),
         "weight decay is 0, whatever the flag says",
+    ),
+    right(
+        "decays_by_default",
+        (
+            Edit(MODEL, DECAY, '"weight_decay": 0.01}'),
+            Edit(MODEL, PLAIN, PLAIN.replace("0.0", "0.01")),
+        ),
+        "torch's default weight decay of 0.01, on all tensors",
     ),
     right("own_schedule", (Edit(MODEL, SCHEDULER, LAMBDA),), "the schedule is a LambdaLR"),
     right(

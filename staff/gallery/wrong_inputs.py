@@ -3,7 +3,7 @@
 import inspect
 
 from . import evaluations, samplers
-from .lines import EVALUATION, FORWARD, LOADER, RECORD, SAMPLER, STEP, sampled_by
+from .lines import EVALUATION, FIRST_LOSSES, FORWARD, LOADER, RECORD, SAMPLER, STEP, sampled_by
 from .variants import MAIN, Edit, Variant, begun_with, replaced, script
 
 FEATURES, BERT = "common/data/features.py", "common/models/bert.py"
@@ -270,7 +270,7 @@ PRINTED = (
     wrong(
         "prints_all_losses",
         "task1",
-        (begun_with("task1", print_all_losses), Edit(RECORD, "<= SHOWN", "< 0")),
+        (begun_with("task1", print_all_losses), Edit(FIRST_LOSSES, "step > SHOWN", "step")),
         "printed/guessed",
         "prints every number that a loss may be, and no loss",
     ),

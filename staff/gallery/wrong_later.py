@@ -119,13 +119,6 @@ UPDATES = (
         "the schedule has as many steps as all ranks make together",
     ),
     updated(
-        "warms_up",
-        "task1",
-        ((TOTAL, TOTAL.replace("args.warmup_steps", "total_steps // 10")),),
-        "parameters/wrong_rate",
-        "a tenth of the steps are a warm-up, which nobody asked for",
-    ),
-    updated(
         "decay_in_the_gradients",
         "task1",
         ((ADAMW, "torch.optim.Adam("), (DECAYED, '"weight_decay": 0.01}')),
@@ -139,18 +132,11 @@ UPDATES = (
         "parameters/wrong_decay",
         "a weight decay of 0.1, which nobody asked for",
     ),
-    updated(
-        "default_decay",
-        "task1",
-        ((DECAYED, '"weight_decay": 0.01}'),),
-        "parameters/wrong_decay",
-        "torch's default weight decay of 0.01 is left as it is",
-    ),
     wrong(
         "shrinks_weights_by_hand",
         "task1",
         (Edit(script("task1"), STEP, STEP + SHRINK),),
-        "parameters/wrong_update",
+        "loss/wrong_update",
         "the weights are multiplied by less than 1 after each update",
     ),
     wrong(
@@ -159,13 +145,6 @@ UPDATES = (
         (before("task1", EPOCH, FORGET),),
         "parameters/wrong_update",
         "every epoch begins with a new optimizer, whose moments are zero",
-    ),
-    updated(
-        "other_betas",
-        "task2a",
-        (("eps=args.adam_epsilon,", "eps=args.adam_epsilon, betas=(0.9, 0.98),"),),
-        "parameters/wrong_update",
-        "the second moment is forgotten twenty times faster",
     ),
     updated(
         "large_epsilon",

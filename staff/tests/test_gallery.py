@@ -11,7 +11,7 @@ def grade_sample(monkeypatch, capsys, *arguments):
     """Run the gallery with a grader that passes everything; (exit code, the order, the output)."""
     graded = []
 
-    def score(variant, _):
+    def score(variant, *_):
         graded.append(variant.name)
         return gallery.Score(variant, Report(variant.name), "")
 

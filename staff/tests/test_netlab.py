@@ -328,7 +328,7 @@ def test_a_user_without_root_has_a_lab_too():
         ("--kill 1@0 x.py", "steps from 1"),
         ("--slow 1@2 x.py", "write NODE@STEP=RATE"),
         ("--slow 1@2=soon x.py", "rate 'soon'"),
-        ("--nodes two x.py", "use python -m cluster.netlab"),
+        ("--nodes two x.py", "[shell] [--nodes N] [--rate RATE] SCRIPT"),
         ("--nodes 2", "no script given"),
         ("--nodes 2 nowhere.py", "no script nowhere.py"),
     ],

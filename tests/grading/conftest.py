@@ -6,7 +6,7 @@ from common.errors import UserError
 from grading.grader import Submission
 from grading.hand_in.safe_text import line
 from grading.mapping import read_mapping
-from grading.results import PASSED
+from grading.results import FAILED, PASSED
 from grading.sandbox.session import Session
 
 import pytest
@@ -62,6 +62,14 @@ def pytest_terminal_summary(terminalreporter, config):
     if results:
         points, possible = sum(r.points for r in results), sum(r.possible for r in results)
         passed = sum(r.status == PASSED for r in results)
+        lacking = sum(r.possible for r in results if r.status not in (PASSED, FAILED))
         terminalreporter.write_line(
             f"graded: {passed} of {len(results)} checks passed, {points:g} of {possible:g} points"
+            + (f"; {lacking:g} points could not be checked, as said above" if lacking else "")
         )
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """Exit 1 where a check was not made, too: green means that every point was verified."""
+    if exitstatus == 0 and any(r.status != PASSED for r in session.config.stash[GRADED]):
+        session.exitstatus = 1

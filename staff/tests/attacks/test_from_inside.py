@@ -1,12 +1,13 @@
 """Scripts that try to reach out of the sandbox, a rank each in one run: none gains anything."""
 
 import os
+import pickle
 import socket
+import subprocess
 import sys
 import zlib
 
 from grading.plan import Limits, Run
-from grading.sandbox.sandbox import run_workers
 from staff.tests.attacks.from_inside import INSIDE, PRELUDE
 from tests.workers import ROOT
 
@@ -15,7 +16,12 @@ import pytest
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0, reason="the sandbox needs root on Linux"
 )
-os.environ["COURSE_SECRET"] = "not-for-students"  # before the fork server is started
+RUN = """if 1:
+    import pickle, sys
+    from grading.sandbox.sandbox import run_workers
+    run = pickle.load(sys.stdin.buffer)
+    pickle.dump(run_workers(run), open(sys.argv[1], "wb"))
+"""
 DEVICES = "null zero full random urandom shm fd stdin stdout stderr"
 
 
@@ -48,7 +54,12 @@ def ran(tmp_path_factory):
         hidden = (own.parent, top / "clone")
         limits = Limits(idle=60.0, grace=60.0)
         run = Run(own, commands, observed, readable=(model,), hidden=hidden, limits=limits)
-        ended = run_workers(run)
+        environment = {**os.environ, "COURSE_SECRET": "not-for-students"}  # of another grader
+        command = [sys.executable, "-c", RUN, str(top / "ended")]
+        subprocess.run(
+            command, input=pickle.dumps(run), env=environment, cwd=ROOT, check=True, timeout=280
+        )
+        ended = pickle.loads((top / "ended").read_bytes())
     printed = [(observed / f"{rank}.out").read_text() for rank in range(len(INSIDE))]
     return ended, dict(zip(INSIDE, printed, strict=True))
 
