@@ -64,5 +64,5 @@ def arrays(session: Session) -> dict[str, np.ndarray]:
 
 if __name__ == "__main__":
     with Session() as session, whole(FILE) as part, part.open("wb") as file:
-        np.savez_compressed(file, **arrays(session))
+        np.savez_compressed(file, **arrays(session))  # pyright: ignore[reportArgumentType]
     print(f"wrote {FILE.name} ({FILE.stat().st_size:,} bytes)")
