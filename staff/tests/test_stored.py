@@ -23,6 +23,7 @@ AVERAGE = "average_gradients(model, world)\n"
 CLIP = "clip_grad_norm_(model.parameters(), args.max_grad_norm)\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "workers"), [("task1", 1), ("task2b", 4)])
 def test_the_stored_numbers_are_the_references(task, workers):
     with Session() as session:

@@ -13,9 +13,12 @@ from tests.workers import ROOT
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or os.geteuid() != 0, reason="the sandbox needs root on Linux"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        sys.platform != "linux" or os.geteuid() != 0, reason="the sandbox needs root on Linux"
+    ),
+]
 RUN = """if 1:
     import pickle, sys
     from grading.sandbox.sandbox import run_workers
