@@ -13,7 +13,7 @@ import pytest
 # A part that is not written -> the tasks that cannot run without it.
 NEEDED = {
     "task1": {"task1", "task2a", "task2b", "task3", "task4"},
-    "task2a": {"task2a", "task2b", "task4"},
+    "task2a": {"task2a", "task2b", "task3", "task4"},  # it opens the process group
     "task2b": {"task2b", "task4"},
     "task3": {"task3"},
     "task4": {"task4"},
