@@ -18,7 +18,7 @@ class Limits:
     file: int = 256 * 2**20  # size of one file
     disk: int = 2 * 2**30  # of all files
     files: int = 100_000
-    processes: int = 512  # and threads, of all its workers
+    processes: int = 1024  # and threads, of all its workers
 
 
 @dataclass

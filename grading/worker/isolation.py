@@ -96,7 +96,7 @@ def limit(limits: Limits, user: int | None) -> None:
         resource.RLIMIT_FSIZE: limits.file,
         resource.RLIMIT_CPU: int(limits.seconds) + CLEANUP_SECONDS,
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_NOFILE: 512,
+        resource.RLIMIT_NOFILE: 1024,
     }
     if user is not None:  # a separate user: otherwise all processes of this user would count
         bounds[resource.RLIMIT_NPROC] = limits.processes
