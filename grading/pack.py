@@ -3,8 +3,8 @@
     python -m grading pack --student NETID_First_Last FOLDER
 
 What is not part of the work (environments, runs, weights, data) is left out. The rehearsal unpacks
-the archive in a clean folder and grades it there; in the students' repository, which lacks the
-reference, it reads every script instead and lists the TODOs that are left.
+the archive in a clean folder and grades it there; in the students' repository it reads every script
+instead and lists the TODOs that are left, as `make check` grades there.
 """
 
 import argparse
@@ -38,11 +38,12 @@ def main(argv: list[str] | None = None) -> int:
     scripts = missing_scripts(files)
     for script in scripts:
         print(f"missing: {script}")
-    if not has_report(files):
+    reported = has_report(files)
+    if not reported:
         print("missing: the report, a PDF (`python -m report.build` makes it)")
     write_archive(args.folder, files, args.out, args.student or args.out.stem)
     print(f"written: {args.out} ({args.out.stat().st_size:,} bytes)")
-    ready = rehearse(args.out) and not scripts
+    ready = rehearse(args.out) and not scripts and reported
     print(f"took {time.monotonic() - began:.0f} s")
     print("ready to hand in" if ready else "not ready: fix the problems above and pack again")
     return 0 if ready else 1
@@ -122,7 +123,7 @@ def rehearse(archive: Path) -> bool:
         root = submission_root(unpack(archive, Path(clean) / "submission"))
         if has_reference():
             return rehearse_grading(root)
-        print("rehearsal: graders have the checks; here every script is read")
+        print("rehearsal: every script is read; `make check` compares what they compute")
         return read_scripts(root)
 
 

@@ -88,7 +88,7 @@ def test_a_student_packs_without_the_checks(work, handout, tmp_path):
     inner = [f"task{task}/run_glue.py" for task in ("1", "2a", "2b", "3", "4")]
     assert names == [f"ann1_Ann_Lee/{name}" for name in ["ann1_Ann_Lee.pdf", *inner]]
     for words in (
-        "graders have the checks",
+        "make check",
         "ready to hand in",
         "25  task1/run",
         "left out: film.mov (5.0 MB: over 5 MB)",
@@ -142,11 +142,12 @@ def test_without_a_script_alone_it_is_not_ready(work, handout, tmp_path):
     assert command(handout, work, cwd=tmp_path)[0] == 0
 
 
-def test_without_a_report_alone_it_is_ready(work, handout, tmp_path):
+def test_without_a_report_alone_it_is_not_ready(work, handout, tmp_path):
     (work / "ann1_Ann_Lee.pdf").unlink()
     code, said = command(handout, work, cwd=tmp_path)
-    assert code == 0
+    assert code == 1
     assert "missing: the report, a PDF" in said
+    assert "not ready" in said
     assert (tmp_path / "work.zip").exists()
 
 
