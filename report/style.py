@@ -49,7 +49,8 @@ def label_ticks(axis: Any, places: Sequence[float], names: Sequence[str]) -> Non
     spec = axis.get_subplotspec()
     columns = spec.get_gridspec().ncols / len(spec.colspan)
     room = 72 * (axis.figure.get_figwidth() / columns - 0.8) / max(1, len(names))
-    if room < 0.6 * SMALL * max(len(line) for name in names for line in name.split("\n")):
+    longest = max((len(line) for name in names for line in name.split("\n")), default=0)
+    if room < 0.6 * SMALL * longest:
         slanted = [name.replace("\n", ", ") for name in names]
         axis.set_xticks(places, slanted, rotation=40, ha="right", rotation_mode="anchor")
 

@@ -18,7 +18,8 @@ SUM = """\
                 logits = model(**batch).logits
                 loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
 """
-MEAN = SUM + "                loss = loss / len(labels)\n"
+MEAN = SUM.replace('batch.pop("labels")', 'batch["labels"]')
+MEAN += "                loss = loss / len(labels)\n"
 DECAY = '"weight_decay": args.weight_decay}'
 PLAIN = '{"params": plain, "weight_decay": 0.0}'
 SCHEDULER = "get_linear_schedule_with_warmup(optimizer, args.warmup_steps, total_steps)"
