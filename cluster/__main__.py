@@ -7,6 +7,7 @@ from common.commands import run_command
 COMMANDS = {  # name -> (module, what it does)
     "launch": ("cluster.launch", "start N workers of a script on this machine"),
     "hello": ("cluster.hello:start", "check a cluster before training on it"),
+    "hosts": ("cluster.hosts", "copy, install, run and fetch on several machines by ssh"),
     "netlab": ("cluster.netlab", "a cluster of N nodes on this machine"),
 }
 MOVED = {

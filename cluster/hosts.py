@@ -21,11 +21,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cluster.launch import Place, check, launch
-from common.commands import Parser
+from common.commands import Parser, program
 from common.errors import UserError
 
 KIT = Path(__file__).resolve().parents[1]
-USAGE = "python -m cluster.hosts HOSTS copy|install|run|fetch ..."
+USAGE = "HOSTS copy|install|run|fetch ..."
 VERBS = {
     "copy": "copy this folder and the data",
     "install": "make the environment",
@@ -72,15 +72,8 @@ def copy(hosts: Hosts, data: Path | None) -> None:
 
     def to_host(host: str) -> str:
         for source, name, skipped in folders:
-            pack = [
-                "tar",
-                "-C",
-                str(source),
-                *(f"--exclude={s}" for s in skipped),
-                "-cf",
-                "-",
-                ".",
-            ]
+            excluded = [f"--exclude={pattern}" for pattern in skipped]
+            pack = ["tar", "-C", str(source), *excluded, "-cf", "-", "."]
             place = shlex.quote(name)
             unpack = f"mkdir -p {hosts.folder}/{place} && tar -C {hosts.folder}/{place} -xf -"
             if problem := piped(pack, hosts.command(host, unpack), host):
@@ -172,13 +165,14 @@ def last_line(text: str) -> str:
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """The command line; raises UserError where it is not valid."""
-    parser = Parser(usage=USAGE, description=__doc__, allow_abbrev=False)
+    usage = f"{program()} {USAGE}"
+    parser = Parser(usage=usage, description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("hosts", metavar="HOSTS", help="names for ssh, with commas; rank 0 first")
     verbs = parser.add_subparsers(dest="verb", required=True, parser_class=Parser)
     of = {}
     for verb, does in VERBS.items():
-        of[verb] = verbs.add_parser(verb, help=does, usage=USAGE, allow_abbrev=False)
+        of[verb] = verbs.add_parser(verb, help=does, usage=usage, allow_abbrev=False)
         of[verb].add_argument("--folder", default="course", help="on the hosts (default: course)")
         of[verb].add_argument("--ssh", default=SSH, help="how to call ssh")
     of["copy"].add_argument("--data", type=Path, help="a folder of data to copy, too")
