@@ -90,21 +90,23 @@ def build(folder: Path) -> dict[str, dict[tuple, int]]:
     torch.save(model.state_dict(), folder / "model" / "pytorch_model.bin")
     words = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
     (folder / "model" / "vocab.txt").write_text("".join(f"{word}\n" for word, _ in words))
+    cased = type(tokenizer)(vocab=tokenizer.get_vocab(), do_lower_case=False)
     labels = {}
     for name, (train, dev) in ROWS.items():
         (folder / name).mkdir()
-        labels[name] = {}
+        labels[name], taken = {}, set()
         for file, count in (("train.tsv", train), ("dev.tsv", dev)):
-            labels[name] |= write_rows(SAMPLE / file, folder / name / file, count, tokenizer)
+            target = folder / name / file
+            labels[name] |= write_rows(SAMPLE / file, target, count, (tokenizer, cased), taken)
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)  # safetensors lets only the owner read
     return labels
 
 
-def write_rows(source, target, count, tokenizer):
-    """Write the header and the first rows whose tokens differ from all those before.
+def write_rows(source, target, count, tokenizers, taken):
+    """Write the header and the first rows whose tokens differ from all in `taken`, and add theirs.
 
-    Returns their labels by their token ids.
+    Tokens of any of `tokenizers` count; returned are the labels by the token ids of the first.
     """
     with source.open(newline="") as file:
         header, *rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
@@ -113,9 +115,13 @@ def write_rows(source, target, count, tokenizer):
     words = find_glue_task("RTE").labels or ()
     labels, lines = {}, ["\t".join(header)]
     for row in rows:
-        tokens = tuple(tokenizer(row[1], row[2], truncation=True, max_length=LENGTH).input_ids)
-        if tokens not in labels and len(labels) < count:
-            labels[tokens] = words.index(row[3])
+        readings = [
+            tuple(tokenizer(row[1], row[2], truncation=True, max_length=LENGTH).input_ids)
+            for tokenizer in tokenizers
+        ]
+        if taken.isdisjoint(readings) and len(labels) < count:
+            taken.update(readings)
+            labels[readings[0]] = words.index(row[3])
             lines.append("\t".join(row))
     if len(labels) < count:
         raise ValueError(f"{source}: only {len(labels)} distinct rows; {count} are needed")

@@ -58,6 +58,8 @@ def main():
     ):
         of_kind = [s for s in scores if bool(s.variant.fails) is kind]
         print(f"{sum(s in good for s in of_kind)} of {len(of_kind)} {word}")
+    if bad := [s.variant.name for s in scores if s.problem]:
+        print(f"wrong verdicts: {' '.join(bad)}")
     if args.measure:
         measure(good)
     return not scores or len(good) < len(scores)

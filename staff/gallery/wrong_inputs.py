@@ -295,10 +295,10 @@ RIGHT_INPUTS = (
         note="prints the training set's accuracy, too",
     ),
     Variant(
-        "cuts_the_second_text",
+        "cuts_the_first_text",
         "task1",
-        tokenized((LONGEST, 'truncation="only_second"')),
-        note="of long rows only the second sentence is cut",
+        tokenized((LONGEST, 'truncation="only_first"')),
+        note="of long rows only the first sentence is cut",
     ),
     Variant(
         "keeps_upper_case",
