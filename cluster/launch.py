@@ -52,12 +52,23 @@ class Result:
         code = (self.first.code if self.first else 0) or 0
         return code if code >= 0 else 128 - code
 
-    def summary(self) -> str:
-        """Which worker failed first, how, and how the others ended; times in seconds."""
+    @property
+    def alike(self) -> bool:
+        """Whether several workers ended in the same way, with the same last line."""
+        return len(self.workers) > 1 and len({worker.outcome(1) for worker in self.workers}) == 1
+
+    def summary(self, shown: bool = False) -> str:
+        """Which worker failed first, how, and how the others ended; times in seconds.
+
+        `shown`: rank 0's last lines are on the screen, and need not be repeated for all.
+        """
         first = self.first
         if not first:
             return "no worker failed"
         seconds = first.ended - first.started
+        if self.alike:
+            how = first.outcome(0 if shown else 5)
+            return f"all {len(self.workers)} workers failed alike, after {seconds:.1f} s: {how}"
         lines = [f"rank {first.rank} failed first, after {seconds:.1f} s: {first.outcome(5)}"]
         for worker in self.workers:
             if worker is not first:
@@ -121,7 +132,7 @@ def launch(
                     signal_group(worker, signal.SIGKILL)
     result = Result(team)
     if result.first:
-        screen.line(f"cluster.launch: {result.summary()}")
+        screen.line(f"cluster.launch: {result.summary(shown=not quiet)}")
     if stopped:
         screen.line(f"cluster.launch: {stopped.name}: all workers were stopped")
         raise KeyboardInterrupt if stopped == signal.SIGINT else SystemExit(128 + stopped)

@@ -18,6 +18,7 @@ from cluster.screen import STDOUT, Screen, pseudo_terminal, relay_lines, relay_l
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 LINES_KEPT = 20  # of each stream, unless the run is quiet: then all
+UNFINISHED = ": TODO("  # in the line of a worker that has reached a part still to be written
 
 
 @dataclass(eq=False)
@@ -43,7 +44,7 @@ class Worker:
         how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
         how += f" (the launcher sent {self.sent.name})" if self.sent else ""
         errors = [line for line in self.stderr if line.strip()] if code else []
-        return "\n      ".join([how, *errors[-last_lines:]])
+        return "\n      ".join([how, *errors[len(errors) - last_lines :]])
 
 
 def start(command: list[str], rank: int, env: dict[str, str], quiet: bool) -> Worker:
@@ -82,11 +83,17 @@ def attend(worker: Worker, screen: Screen, put: Callable[[Worker], None]) -> lis
     """Start the threads that read a worker's output and `put` it when it has ended."""
     process, live = worker.process, worker.rank == 0 and not screen.quiet
     show = functools.partial(screen.line, prefix=f"[rank {worker.rank}] " if worker.rank else "")
+
+    def show_error(line: str) -> None:
+        """All workers reach the same missing part: rank 0 reports it, or the summary does."""
+        if UNFINISHED not in line:
+            show(line)
+
     jobs: list[tuple] = [(await_end, worker, put)]
     if live:
         jobs.append((relay_live, process.stderr, worker.stderr, screen.write))
     else:
-        jobs.append((relay_lines, process.stderr, worker.stderr, show))
+        jobs.append((relay_lines, process.stderr, worker.stderr, show_error))
     if process.stdout:
         out = functools.partial(show, stream=STDOUT)
         jobs.append((relay_lines, process.stdout, worker.stdout, out))

@@ -7,6 +7,8 @@ import traceback
 
 from common.errors import UserError
 
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
 
 def run(main, script, flags=()):
     """Parse the flags, join the other workers, call `main(args, world)`, and exit.
@@ -56,7 +58,6 @@ def unfinished(error):
     if not (isinstance(error, NotImplementedError) and str(error).startswith("TODO(")):
         return ""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    folder, file = os.path.split(frame.filename)
-    place = f"{os.path.basename(folder)}/{file}:{frame.lineno}"
+    place = f"{os.path.relpath(frame.filename, ROOT)}:{frame.lineno}"
     there = "" if "; write it in " in str(error) else " (write it there, in place of the `raise`)"
     return f"{place}: {error}{there}"

@@ -2,30 +2,33 @@
 
     python -m grading pack --student NETID_First_Last FOLDER
 
-What is not part of the work (environments, runs, weights, data) is left out. The rehearsal unpacks
-the archive in a clean folder and grades it there; in the students' repository it reads every script
-instead and lists the TODOs that are left, as `make check` grades there.
+What is not part of the work (environments, weights, data) is left out; of finished runs the small
+records go along. The rehearsal unpacks the archive in a clean folder and grades it there; in the
+students' repository it reads every script instead and lists what is left to write, as `make check`
+grades there (with --check it grades, too).
 """
 
 import argparse
-import ast
 import re
 import tempfile
 import time
-import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from common.errors import UserError
 from common.files import write_zip
 from common.tasks import TABLE
 from grading.hand_in.archive import MAPPING, is_root, submission_root, unpack
 from grading.hand_in.files import walk
+from grading.hand_in.handed_out import SEAL, digest_of, sealed
+from grading.hand_in.records import RUNS, find_records
 from grading.hand_in.safe_text import line, visible
-from grading.hand_in.todos import find_todos
+from grading.hand_in.unwritten import read_scripts
 from grading.reference import has_reference
 from grading.results import PASSED, Result
 
+NO_RECORDS = "records of runs: none in runs/ (give --runs DIR ... if yours are elsewhere)"
 MOST_LISTED = 12  # lines of what is left out
 NEEDED = (".py", ".pdf", ".yaml")  # suffixes of files that must not be left out for their size
 
@@ -34,16 +37,19 @@ def main(argv: list[str] | None = None) -> int:
     """Pack and rehearse; returns the exit code: 0 only if the rehearsal passed."""
     args, began = parse(argv), time.monotonic()
     files, left_out = choose(args.folder)
+    records, unfinished = find_records(args.folder, args.runs)
+    left_out = unfinished + [(path, why) for path, why in left_out if path != Path(RUNS)]
     show(args.folder, files, left_out)
+    print(f"records of runs: {len(records)} files" if records else NO_RECORDS)
     scripts = missing_scripts(files)
     for script in scripts:
         print(f"missing: {script}")
     reported = has_report(files)
     if not reported:
-        print("missing: the report, a PDF (`python -m report.build` makes it)")
-    write_archive(args.folder, files, args.out, args.student or args.out.stem)
+        print("missing: the report, a PDF (`python -m report build` makes it)")
+    write_archive(args.folder, files, args.out, args.student or args.out.stem, records)
     print(f"written: {args.out} ({args.out.stat().st_size:,} bytes)")
-    ready = rehearse(args.out) and not scripts and reported
+    ready = rehearse(args.out, args.check) and not scripts and reported
     print(f"took {time.monotonic() - began:.0f} s")
     print("ready to hand in" if ready else "not ready: fix the problems above and pack again")
     return 0 if ready else 1
@@ -57,7 +63,14 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("folder", type=Path, nargs="?", default=Path(), help="(default: this one)")
     parser.add_argument("--student", help="NETID_First_Last: names the archive and its folder")
     parser.add_argument("--out", type=Path, metavar="FILE.zip", help="(default: by the student)")
+    parser.add_argument(
+        "--runs", type=Path, nargs="+", default=[], metavar="DIR", help="runs that are not in runs/"
+    )
+    parser.add_argument("--check", action="store_true", help="grade what was packed (minutes)")
     args = parser.parse_args(argv)
+    for runs in args.runs:
+        if not runs.is_dir():
+            raise UserError(f"--runs {runs}: there is no such folder")
     if args.student and not re.fullmatch(r"[^\W_]+(_[\w-]+)+", args.student):
         raise UserError(f"--student {args.student!r}: write it as NETID_First_Last")
     args.folder = args.folder.resolve()
@@ -87,10 +100,17 @@ def choose(folder: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
 
 
 def show(folder: Path, files: list[Path], left_out: list[tuple[Path, str]]) -> None:
-    """Print what goes in, with sizes, and what does not."""
+    """Print what goes in, with sizes, and what does not; what was handed out only as a count."""
     sizes = {path: (folder / path).stat().st_size for path in files}
+    digests = sealed(folder)
+    unchanged = {p for p in files if digests.get(str(p), 0) == digest_of(folder / p)}
+    unchanged |= {Path(SEAL)} if digests else set()
     for path, size in sizes.items():
-        print(f"  {size:>10,}  {line(path)}")
+        if path not in unchanged:
+            print(f"  {size:>10,}  {line(path)}")
+    if unchanged:
+        total = sum(sizes.get(path, 0) for path in unchanged)
+        print(f"  {total:>10,}  {len(unchanged)} files as they were handed out")
     print(f"  {sum(sizes.values()):>10,}  bytes in {len(files)} files")
     for path, why in left_out[:MOST_LISTED]:
         print(f"left out: {line(path)} ({why})")
@@ -110,21 +130,28 @@ def has_report(files: list[Path]) -> bool:
     return any(path.suffix.lower() == ".pdf" and len(path.parts) == 1 for path in files)
 
 
-def write_archive(folder: Path, files: Iterable[Path], out: Path, top: str) -> None:
-    """Write files of a folder into a zip, within its folder `top`."""
-    paths = {(Path(top) / path).as_posix(): folder / path for path in files}
+def write_archive(
+    folder: Path,
+    files: Iterable[Path],
+    out: Path,
+    top: str,
+    records: Mapping[Path, Path] = MappingProxyType({}),
+) -> None:
+    """Write files of a folder, and records by their path there, into a zip's folder `top`."""
+    places = {path: folder / path for path in files} | dict(records)
+    paths = {(Path(top) / path).as_posix(): place for path, place in places.items()}
     contents = {name: path.read_bytes() for name, path in paths.items()}
     write_zip(out, contents, {name for name in paths if paths[name].stat().st_mode & 0o100})
 
 
-def rehearse(archive: Path) -> bool:
+def rehearse(archive: Path, check: bool = False) -> bool:
     """Unpack an archive in a clean folder and check it there; returns whether all is well."""
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as clean:
         root = submission_root(unpack(archive, Path(clean) / "submission"))
         if has_reference():
             return rehearse_grading(root)
         print("rehearsal: every script is read; `make check` compares what they compute")
-        return read_scripts(root)
+        return read_scripts(root) and (not check or rehearse_grading(root))
 
 
 def rehearse_grading(root: Path) -> bool:
@@ -145,31 +172,3 @@ def in_terminal(result: Result) -> str:
     """A result for a terminal: on one line if it passed."""
     text = visible(result.text())
     return text.splitlines()[0] if result.status == PASSED else text
-
-
-def read_scripts(root: Path) -> bool:
-    """Compile every script of a submission and list its TODOs; returns whether all is done."""
-    problems = []
-    for path in walk(root)[0]:
-        if path.suffix == ".py":
-            problems += [f"{line(path)}{problem}" for problem in problems_of(root / path)]
-    for problem in problems:
-        print(f"  {problem}")
-    print(
-        f"rehearsal: {len(problems)} problems" if problems else "rehearsal: nothing is left to do"
-    )
-    return not problems
-
-
-def problems_of(script: Path) -> list[str]:
-    """What is wrong with a script, with its line: that it is not Python, or its TODOs."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(script.read_bytes())
-            compile(tree, "script", "exec", dont_inherit=True)
-    except SyntaxError as error:
-        return [f":{error.lineno}: this is not valid Python: {line(error.msg)}"]
-    except (ValueError, RecursionError, MemoryError) as error:
-        return [f": this is not valid Python: {line(error)}"]
-    return [f":{todo.line}: {line(todo.text)}" for todo in find_todos(tree)]

@@ -39,6 +39,13 @@ class Result:
     see: str = ""
     tolerance: str = ""
 
+    @property
+    def reason(self) -> str:
+        """Why it did not pass, in one sentence."""
+        if self.status == FAILED or self.diagnosis.startswith(self.status):
+            return self.diagnosis
+        return f"{self.status} {self.diagnosis}"
+
     def text(self) -> str:
         """The result in a few lines of plain text."""
         lines = [f"{self.status}: {self.check} ({self.points:g}/{self.possible:g}) {self.title}"]

@@ -1,7 +1,7 @@
 """A student's report as a PDF: tables and figures from the runs' records, and their own reasoning.
 
-    python -m report.build --template answers.md
-    python -m report.build --netid NETID --first First --last Last --answers FILE --runs DIR ...
+    python -m report build --template answers.md
+    python -m report build --netid NETID --first First --last Last --answers FILE --runs DIR ...
 
 The first writes the headings for the reasoning; the second makes NetID_First_Last.pdf. What is
 missing is listed first, with the command that produces it, and marked in the PDF.

@@ -1,6 +1,6 @@
 """Runs side by side: first losses, accuracy per epoch, time per iteration, traffic, a picture.
 
-python -m report.compare RUN_DIR ... [--picture FILE]
+python -m report compare RUN_DIR ... [--picture FILE]
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Figures of runs: losses, times, traffic, accuracy.
 
-    python -m report.figures RUN_DIR ... [--output_dir figures]
+    python -m report figures RUN_DIR ... [--output_dir figures]
 
 Draws what the records of the runs hold, each figure as PNG and SVG, and lists what it left out.
 """

@@ -1,6 +1,6 @@
 """Shares of communication in traced steps: how much there is, and how much computing hides.
 
-    python -m report.traces RUN_DIR ...
+    python -m report traces RUN_DIR ...
 
 Reads the Chrome traces that `--trace STEPS` writes. A step's communication is the time in which at
 least one collective is running; it is hidden while the backward pass computes at the same time.

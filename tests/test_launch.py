@@ -260,6 +260,24 @@ def test_the_first_to_fail_is_named_and_the_others_have_time_to_say_so(stage):
     )
 
 
+def test_a_missing_part_that_all_workers_reach_is_reported_once(stage):
+    launcher, puppets = stage.start(3)
+    for puppet in puppets:
+        puppet.ends("sys.exit('task2a/run_glue.py:18: TODO(task2a): gather them')")
+    errors = launcher.communicate(timeout=DEADLINE)[1]
+    assert errors.count("TODO(") == 1
+    assert re.search(r"all 3 workers failed alike, after [\d.]+ s: exit code 1\n$", errors)
+
+
+def test_a_missing_part_that_one_worker_reaches_is_reported_by_the_summary(stage):
+    launcher, puppets = stage.start(2)
+    puppets[1].ends("sys.exit('task2a/run_glue.py:18: TODO(task2a): gather them')")
+    puppets[0].ends("sys.exit('lost rank 1')")
+    errors = launcher.communicate(timeout=DEADLINE)[1]
+    assert errors.count("TODO(") == 1
+    assert re.search(r"rank 1 failed first, .*\n      task2a/run_glue.py:18: TODO", errors)
+
+
 def test_the_exit_code_is_that_of_the_first_failure(stage):
     launcher, puppets = stage.start(2)
     puppets[1].ends("sys.exit(7)")

@@ -4,8 +4,7 @@ import hashlib
 from pathlib import Path
 
 from common.errors import UserError
-
-SEAL = ".handout"  # in the folder: the digest of every file that was handed out there
+from grading.hand_in.handed_out import SEAL, digest_of, sealed
 
 
 def write_folder(files: dict[str, bytes], dest: Path, force: bool = False) -> None:
@@ -36,21 +35,6 @@ def write_folder(files: dict[str, bytes], dest: Path, force: bool = False) -> No
         target.chmod(0o755 if is_executable(path) else 0o644)
     seal = "".join(f"{hashlib.sha256(data).hexdigest()}  {path}\n" for path, data in files.items())
     (dest / SEAL).write_text(seal)
-
-
-def sealed(dest: Path) -> dict[str, str]:
-    """Path -> digest of what was handed out there; empty where nothing was."""
-    try:
-        lines = (dest / SEAL).read_text().splitlines()
-    except OSError:
-        return {}
-    pairs = (line.split("  ", 1) for line in lines if "  " in line)
-    return {path: digest for digest, path in pairs if not {"..", "/"} & set(Path(path).parts)}
-
-
-def digest_of(path: Path) -> str | None:
-    """SHA-256 of a file, in hex; None if it does not exist."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def is_executable(path: str) -> bool:

@@ -11,6 +11,7 @@ from common.errors import UserError
 from grading import pack
 from grading.hand_in.files import LARGEST
 from grading.results import FAILED, PASSED, Report, Result
+from staff.handout.folder import write_folder
 
 import pytest
 
@@ -130,6 +131,52 @@ def test_what_is_left_to_do_is_listed(work, handout, tmp_path):
     ):
         assert words in said
     assert (tmp_path / "a.zip").exists()
+
+
+def test_records_of_finished_runs_go_along(work, handout, tmp_path):
+    (work / "runs" / "demo" / "run.json").write_text('{"end": null}')
+    for run in (work / "runs" / "task1", tmp_path / "RTE2a"):
+        run.mkdir()
+        (run / "run.json").write_text('{"end": 1}')
+        for name in (
+            "steps.rank0.jsonl",
+            "traffic.rank0.json",
+            "model.safetensors",
+            "net.rank0.csv",
+        ):
+            (run / name).write_text("{}")
+    given = ("--runs", tmp_path / "RTE2a", work / "runs" / "task1")
+    code, said = command(handout, "--student", "ann1_Ann_Lee", work, *given, cwd=tmp_path)
+    assert code == 0, said
+    with zipfile.ZipFile(tmp_path / "ann1_Ann_Lee.zip") as bundle:
+        names = [name for name in bundle.namelist() if "/runs/" in name]
+    files = ("run.json", "steps.rank0.jsonl", "traffic.rank0.json")
+    inside = [f"ann1_Ann_Lee/runs/{run}/{file}" for run in ("RTE2a", "task1") for file in files]
+    assert names == inside
+    assert "records of runs: 6 files" in said
+    assert "left out: runs/demo (a run that did not finish)" in said
+
+
+def test_what_was_handed_out_is_only_counted(work, handout, tmp_path):
+    paths = sorted(path.relative_to(work) for path in (work / "task1").glob("*.py"))
+    write_folder({str(path): (work / path).read_bytes() for path in paths}, work, force=True)
+    said = command(handout, work, cwd=tmp_path)[1]
+    assert "2 files as they were handed out" in said  # task1/run_glue.py and the list itself
+    assert "task1/run_glue.py" not in said
+    (work / "task1" / "run_glue.py").write_text(SCRIPT * 2)
+    assert "50  task1/run_glue.py" in command(handout, work, cwd=tmp_path)[1]
+
+
+def test_what_is_carried_is_one_problem(work, handout, tmp_path):
+    carried = TODO.replace("them", "them; write it in task1/run_glue.py, then run: ")
+    (work / "task2a" / "run_glue.py").write_text(TODO)
+    for task in ("task2b", "task3"):
+        text = carried.replace("run: ", "run: python -m grading carry")
+        (work / task / "run_glue.py").write_text(text)
+    said = command(handout, work, cwd=tmp_path)[1]
+    assert "rehearsal: 2 problems" in said
+    assert said.count("TODO(") == 1
+    assert "2 parts of later scripts: `python -m grading carry`" in said
 
 
 def test_without_a_script_alone_it_is_not_ready(work, handout, tmp_path):

@@ -20,6 +20,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 AVERAGE = "average_gradients(model, world)\n"
+TODO = "TODO(task1): load the model"
 CLIP = "clip_grad_norm_(model.parameters(), args.max_grad_norm)\n"
 
 
@@ -101,3 +102,18 @@ def test_rows_in_another_order_are_not_compared_and_not_green(handout):
     assert code == 1
     assert "could not be checked" in text
     assert "with --seed 42" in text
+
+
+@pytest.mark.slow
+def test_a_missing_part_is_said_once_for_all_tasks_and_checks(handout):
+    script = handout / "common" / "models" / "bert.py"
+    right = script.read_text()
+    head = next(line for line in right.splitlines() if line.startswith("def from_pretrained"))
+    script.write_text(right.replace(head, f"{head}\n    raise NotImplementedError({TODO!r})"))
+    text, code = checked(handout, "(task1 or task3) and (runs or start or gradients or metric)")
+    script.write_text(right)
+    assert code == 1
+    assert text.count("TODO(task1)") == 1
+    assert "to be written, so that task1, task3 can be checked: common/models/bert.py:" in text
+    assert "not run because" not in text
+    assert "graded: 0 of 8 checks passed, 0 of " in text

@@ -12,6 +12,7 @@ from grading.sandbox.session import Session
 import pytest
 
 KIT = Path(__file__).parents[2]
+TODO = "todo"  # the cause of a run that has reached a part still to be written
 GRADED = pytest.StashKey[list]()
 CALLS = pytest.StashKey[dict]()
 
@@ -26,10 +27,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Show why a check was not run, or could not be made."""
+    """Start the list of results."""
     config.stash[GRADED] = []
     config.stash[CALLS] = {}
-    config.option.reportchars += "s"
 
 
 @pytest.fixture(scope="session")
@@ -55,18 +55,38 @@ def graded(request):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """The points of all checks that were asked for."""
-    results = config.stash[GRADED]
+    """What is to be written, what was not checked and why, and the points of all checks."""
+    results, write = config.stash[GRADED], terminalreporter.write_line
     for task, call in config.stash[CALLS].items():
-        terminalreporter.write_line(f"{task} was run as: {line(call, 2000)}")
+        write(f"{task} was run as: {line(call, 2000)}")
+    todos = by_reason(r for r in results if r.cause == TODO)
+    waiting = {task_of(r) for r in results if r.cause == TODO}
+    for todo, checks in todos.items():
+        tasks = ", ".join(dict.fromkeys(map(task_of, checks)))
+        write(f"to be written, so that {tasks} can be checked: {todo}")
+    unmade = [r for r in results if r.status not in (PASSED, FAILED)]
+    for reason, checks in by_reason(r for r in unmade if task_of(r) not in waiting).items():
+        write(f"{', '.join(r.check for r in checks)}: {reason}")
     if results:
-        points, possible = sum(r.points for r in results), sum(r.possible for r in results)
-        passed = sum(r.status == PASSED for r in results)
-        lacking = sum(r.possible for r in results if r.status not in (PASSED, FAILED))
-        terminalreporter.write_line(
-            f"graded: {passed} of {len(results)} checks passed, {points:g} of {possible:g} points"
-            + (f"; {lacking:g} points could not be checked, as said above" if lacking else "")
+        lacking = sum(r.possible for r in results if r in unmade or r.cause == TODO)
+        write(
+            f"graded: {sum(r.status == PASSED for r in results)} of {len(results)} checks passed, "
+            f"{sum(r.points for r in results):g} of {sum(r.possible for r in results):g} points"
+            + (f"; {lacking:g} points could not be checked: see above" if lacking else "")
         )
+
+
+def by_reason(results):
+    """Results by why they did not pass: each reason is said once."""
+    groups = {}
+    for result in results:
+        groups.setdefault(result.reason, []).append(result)
+    return groups
+
+
+def task_of(result):
+    """The task of a result's check."""
+    return result.check.partition("/")[0]
 
 
 def pytest_sessionfinish(session, exitstatus):

@@ -1,0 +1,47 @@
+"""Reads a submission's scripts: what is not valid Python, and what is still to be written."""
+
+import ast
+import warnings
+from pathlib import Path
+
+from grading.hand_in.files import walk
+from grading.hand_in.safe_text import line
+from grading.hand_in.todos import find_todos
+
+CARRIED = "parts of later scripts: `python -m grading carry` copies them once they are written"
+
+
+def read_scripts(root: Path) -> bool:
+    """Compile every script of a submission and list its TODOs; returns whether all is done."""
+    problems, carried = [], 0
+    for path in walk(root)[0]:
+        if path.suffix == ".py":
+            found, more = problems_of(root / path)
+            problems += [f"{line(path)}{problem}" for problem in found]
+            carried += more
+    if carried:
+        problems.append(f"{carried} {CARRIED}")
+    for problem in problems:
+        print(f"  {problem}")
+    count = f"{len(problems)} problem" + "s" * (len(problems) != 1)
+    print(f"rehearsal: {count if problems else 'nothing is left to do'}")
+    return not problems
+
+
+def problems_of(script: Path) -> tuple[list[str], int]:
+    """(what is wrong with a script, with its line: that it is not Python, or its TODOs; carried).
+
+    The second is how many of its parts are to be written elsewhere and carried here.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(script.read_bytes())
+            compile(tree, "script", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return [f":{error.lineno}: this is not valid Python: {line(error.msg)}"], 0
+    except (ValueError, RecursionError, MemoryError) as error:
+        return [f": this is not valid Python: {line(error)}"], 0
+    todos = find_todos(tree)
+    own = [f":{todo.line}: {line(todo.text)}" for todo in todos if not todo.source]
+    return own, len(todos) - len(own)
