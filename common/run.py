@@ -47,7 +47,7 @@ def run(main, script, flags=()):
             world.heartbeat.give_up(stack_of(error))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignore further Ctrl-C while telling the others
     if world:
-        world.heartbeat.leave("failed", reason)
+        world.heartbeat.fail(reason)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a broken process group may hang or abort in its destructors

@@ -1,5 +1,6 @@
 """How workers find each other: every way to start a run, right or wrong, ends as it should."""
 
+import contextlib
 import json
 import os
 import re
@@ -297,3 +298,45 @@ def test_nccl_needs_a_gpu_for_each_worker(gpus):
 def test_gloo_stays_on_the_cpu_where_there_are_gpus():
     gloo = SimpleNamespace(backend="gloo")
     assert workers.choose_device(gloo, 0, [member(0, gpus=8)]) == ("gloo", torch.device("cpu"))
+
+
+def test_a_stray_is_refused_and_the_running_job_does_not_notice(crew):
+    running = crew.start_all("task2b", 2, "--max_steps 1000000")
+    crew.wait_for_step(1)
+    strays = [
+        crew.start("task2b", 1, 2),  # a second rank 1
+        crew.start("task3", 2, 3, "--seed 7"),  # of another run, of another size
+    ]
+    pids = [worker.process.pid for worker in running]
+    for stray in strays:
+        (line,) = ends(stray).splitlines()
+        assert f"rank {stray.rank} is refused: a run of 2 workers has been going on" in line
+        assert f"rank 0 on {HOST}, process {pids[0]}" in line
+        assert re.search(r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", line)
+    crew.workers = running
+    done = crew.steps(0)
+    crew.wait_for_step(done + 50)  # several heartbeats later
+    assert [worker.errors for worker in running] == [[], []]
+
+
+STRANGERS = {
+    "HTTP": b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+    "TLS": bytes.fromhex("1603010200010001fc0303") + bytes(range(32)),
+    "zeros": bytes(4096),
+    "noise": bytes(index * 37 % 251 for index in range(4096)),
+    "nothing": b"",
+}
+
+
+def test_strangers_at_the_port_are_ignored(crew):
+    first = crew.start(meet, 0, 3)
+    crew.wait_until(lambda: first.waits_for)
+    with contextlib.ExitStack() as stack:
+        for greeting in STRANGERS.values():
+            for stays in (True, False):
+                stranger = socket.create_connection(("127.0.0.1", crew.port), timeout=DEADLINE)
+                stranger.sendall(greeting)
+                stack.callback(stranger.close) if stays else stranger.close()
+        crew.start(meet, 1, 3)
+        crew.start(meet, 2, 3)
+        assert_met(crew, 3, "the command line")

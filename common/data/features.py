@@ -57,12 +57,13 @@ def load_features(  # noqa: PLR0913 what the features depend on
     max_length,
     cache_dir=None,
     overwrite=False,
+    lock_seconds=LOCK_SECONDS,
 ) -> Features:
     """Tokenize a split, or load what an earlier run or another worker has cached.
 
     The cache is a file in `cache_dir`, or else `data_dir`, if that can be written to. Of workers
-    that start together one builds it and the others wait for LOCK_SECONDS; then each tokenizes for
-    itself. `overwrite` rebuilds the cache. Raises UserError for what is wrong with the data.
+    that start together one builds it and the others wait for `lock_seconds`; then each tokenizes
+    for itself. `overwrite` rebuilds the cache. Raises UserError for what is wrong with the data.
     """
     path, data = glue.read_file(glue_task, data_dir, split)
     key = cache_key(glue_task, split, data, tokenizer, max_length)
@@ -75,7 +76,7 @@ def load_features(  # noqa: PLR0913 what the features depend on
         return features
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(filelock.FileLock(f"{cache}.lock", timeout=LOCK_SECONDS))
+            stack.enter_context(filelock.FileLock(f"{cache}.lock", timeout=lock_seconds))
         except filelock.Timeout:
             log.warning("%s: still locked by another process; continuing without the cache", cache)
             cache = None

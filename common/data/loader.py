@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from common.data.features import Features, load_features
+from common.data.features import LOCK_SECONDS, Features, load_features
 from common.data.glue import GlueTask
 
 import torch
@@ -49,6 +49,7 @@ def load_splits(args, glue_task, tokenizer):
             tokenizer,
             args.max_seq_length,
             overwrite=args.overwrite_cache,
+            lock_seconds=min(LOCK_SECONDS, args.timeout / 3),  # others wait for this rank meanwhile
         )
         for split in splits
     }

@@ -3,6 +3,9 @@
 gloo reports "connection closed" or "timed out", but never which peer, and NCCL reports nothing at
 all. So once a second every worker writes where its main thread is into the shared store, and when
 it leaves, why. That is a few hundred bytes a second, no collective, and nothing in the loop.
+
+Nobody waits longer than --timeout, most of which a rank may be silent (`Heartbeat.limit`); the
+rest is for finding out whose fault it is.
 """
 
 import contextlib
@@ -14,12 +17,15 @@ import time
 import traceback
 
 from common.workers.stacks import whereabouts
+from common.workers.verdict import ADVICE, Reports, verdict
 
 import torch.distributed as dist
 
 BEAT_SECONDS = 1.0  # between two heartbeats
+EXPLAINING_SECONDS = 8.0  # of --timeout, kept for finding out which peer was lost
 PATIENCE_SECONDS = 4.0  # that survivors give each other to report why they leave
 NOTICED_SECONDS = 3.0  # within which all others have noticed that one has left
+STORE_SECONDS = 9.0  # for all that a survivor asks of the store before it leaves
 
 
 class PeerLostError(RuntimeError):
@@ -30,76 +36,145 @@ class Heartbeat:
     """One worker's heartbeat, and its view of the others'."""
 
     def __init__(self, store, rank, size, timeout):
-        self.store = store.clone()
         self.rank = rank
         self.size = size
-        self.timeout = timeout
+        self.limit = max(timeout / 2, timeout - EXPLAINING_SECONDS)  # of silence, in seconds
         self.main = threading.main_thread().ident or 0
+        self.admitted = False  # whether this worker has its place among the others
+        self.finished = False
+        self.model_saved = False  # by rank 0, as far as this rank knows
+        self.rounds = {}  # rank -> (its last heartbeat, for how many of ours that has been so)
+        self.where = ""  # where it was when it lost a peer
         self.ending = threading.Lock()
         self.left = threading.Event()
+        with self.store_answers(self.limit):
+            self.store = store.clone()
         self.thread = threading.Thread(target=self.beat, daemon=True)
         if size > 1:
             self.thread.start()
 
+    def store_answers(self, seconds):
+        """Context: end this process if its block, which asks the store, takes longer.
+
+        Reading from the store has no timeout: it hangs while the store's host is suspended.
+        """
+        return ending_after(
+            seconds,
+            lambda: self.line(
+                self.where or position(self.stack()),
+                f"rank 0 does not respond (suspended, or its machine or network is down). {ADVICE}",
+            ),
+        )
+
+    def stack(self):
+        """The stack of the main thread, innermost frame first."""
+        return traceback.walk_stack(sys._current_frames()[self.main])
+
     def beat(self):
         """Report where the main thread is; end this process if another worker has failed."""
-        store, count = self.store.clone(), 0
-        while not self.left.is_set():
-            place, _ = whereabouts(traceback.walk_stack(sys._current_frames()[self.main]))
+        with self.store_answers(self.limit):
+            store = self.store.clone()
+        for count in range(sys.maxsize):
+            if self.left.is_set():
+                return
             try:
-                count += 1
-                store.set(f"beat/{self.rank}", json.dumps({"count": count, "place": place}))
-                failed = [r for r, left in self.leavers(store).items() if left["kind"] != "done"]
+                with self.store_answers(self.limit):
+                    lost = self.look(store, count)
             except RuntimeError:
-                failed = [0]  # the store is gone, and with it rank 0, which serves it
-            if failed and failed != [self.rank]:
-                if self.left.wait(
-                    BEAT_SECONDS
-                ):  # the main thread is failing by itself, and knows more
+                lost = [0]  # the store is gone, and with it rank 0, which serves it
+            if lost:
+                if self.left.wait(BEAT_SECONDS):  # the main thread fails by itself, and knows more
                     return
-                stack = traceback.walk_stack(sys._current_frames()[self.main])
-                self.give_up(stack)
+                self.give_up(self.stack())
                 os._exit(1)
             self.left.wait(BEAT_SECONDS)
 
+    def look(self, store, count):
+        """Write a heartbeat; returns the other ranks that have left, or were silent too long.
+
+        Silence is counted in heartbeats of this worker, so that one that was suspended itself
+        blames nobody. Until a worker has its place it only checks that the store answers.
+        """
+        failed = [rank for rank in self.leavers(store) if rank != self.rank]
+        if not self.admitted:
+            return []
+        place, _ = whereabouts(self.stack())
+        store.set(f"beat/{self.rank}", json.dumps({"count": count, "place": place}))
+        for rank, sign in self.signs(store).items():
+            last, rounds = self.rounds.get(rank, (None, 0))
+            self.rounds[rank] = sign, rounds + 1 if sign == last else 0
+        silent = max(3.0, self.limit / BEAT_SECONDS)
+        quiet = [rank for rank, (_, rounds) in self.rounds.items() if rounds >= silent]
+        return failed + quiet
+
     def leavers(self, store=None):
-        """Rank -> why it left, of those that have."""
+        """Rank -> why it left, of those that have left before their end."""
         store = store or self.store
         if not store.check(["left"]):
             return {}
         notes = [json.loads(line) for line in store.get("left").decode().splitlines()]
         return {left["rank"]: left for left in reversed(notes)}
 
+    def finishers(self):
+        """The ranks that have finished."""
+        if not self.store.check(["finished"]):
+            return set()
+        return {int(rank) for rank in self.store.get("finished").decode().split()}
+
     def check(self):
         """Raise PeerLostError if another worker has left already."""
         if self.size > 1 and self.leavers():
-            raise PeerLostError("before the first step")
+            raise PeerLostError("another worker has left")
 
-    def leave(self, kind, reason=""):
-        """Report that this worker leaves: it is "done", it "failed", or it "lost" another."""
+    def finish(self):
+        """Report that this worker has finished, and wait until all have: rank 0 saves the model.
+
+        Raises PeerLostError if another one leaves before, or does not finish in time.
+        """
+        if self.size == 1:
+            return
+        self.finished = True
+        deadline = time.monotonic() + self.limit
+        try:
+            self.store.append("finished", f"{self.rank}\n")
+            while len(finishers := self.finishers()) < self.size:
+                self.model_saved = 0 in finishers
+                self.check()
+                if time.monotonic() > deadline:
+                    raise PeerLostError("another worker does not finish")
+                time.sleep(0.05)
+            self.left.set()
+            self.thread.join(PATIENCE_SECONDS)  # inside the store it would abort the process
+            self.close(deadline)
+        except RuntimeError as error:
+            raise PeerLostError from error
+
+    def close(self, deadline):
+        """Leave the store; rank 0's process, which serves it, is the last."""
+        here = self.store.add("closed", 1)
+        while self.rank == 0 and here < self.size and time.monotonic() < deadline:
+            time.sleep(0.02)
+            here = self.store.add("closed", 0)
+
+    def fail(self, reason):
+        """Report that this worker leaves before its end, so that the others can say why."""
         if self.size == 1 or self.left.is_set():
             return
         self.left.set()
-        self.thread.join(
-            PATIENCE_SECONDS
-        )  # a thread inside the store would abort the process at exit
-        note = {"rank": self.rank, "kind": kind, "reason": reason}
-        with contextlib.suppress(
-            RuntimeError
-        ):  # rank 0 has already gone: there is nobody to report to
+        self.thread.join(PATIENCE_SECONDS)  # inside the store it would abort the process
+        note = {"rank": self.rank, "kind": "failed", "reason": reason}
+        # If rank 0 has gone already, or is suspended, there is nobody to report to.
+        with contextlib.suppress(RuntimeError), ending_after(STORE_SECONDS):
             self.store.append("left", json.dumps(note) + "\n")
             if self.rank == 0:
-                self.serve(self.timeout if kind == "done" else NOTICED_SECONDS)
+                self.serve()
 
-    def serve(self, seconds):
+    def serve(self):
         """Keep rank 0's process, which serves the store, until all have left or time is up."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + NOTICED_SECONDS
         while time.monotonic() < deadline and len(self.leavers()) < self.size:
-            if any(left["kind"] != "done" for left in self.leavers().values()):
-                deadline = min(deadline, time.monotonic() + PATIENCE_SECONDS + NOTICED_SECONDS)
             time.sleep(0.05)
-        if any(left["kind"] != "done" for left in self.leavers().values()):
-            time.sleep(BEAT_SECONDS)  # those who have reported still read the others' reports
+        time.sleep(BEAT_SECONDS)  # those who have reported still read the others' reports
 
     def give_up(self, stack):
         """Report in one line which peer was lost, and where this worker's `stack` was; then leave.
@@ -109,34 +184,37 @@ class Heartbeat:
         """
         self.ending.acquire()
         self.left.set()
-        place, waiting = whereabouts(stack)
-        kind = "lost" if waiting else "absent"
-        where = f"in {waiting} ({place})" if waiting else f"at {place}"
-        note = {"rank": self.rank, "kind": kind, "reason": where}
-        silence = (
-            f"rank 0 is not responding (suspended, or its machine or network is down). {ADVICE}"
-        )
+        stack = list(stack)
+        self.where = position(stack)
+        kind = "lost" if whereabouts(stack)[1] else "absent"
+        note = {"rank": self.rank, "kind": kind, "reason": self.where}
+        reasons = {}
         try:
-            with ending_after(3 * PATIENCE_SECONDS, f"rank {self.rank} stops {where}: {silence}"):
-                before = self.signs()
+            with self.store_answers(STORE_SECONDS):
+                before = self.signs(self.store)
                 self.store.append("left", json.dumps(note) + "\n")
                 deadline = time.monotonic() + PATIENCE_SECONDS
                 while time.monotonic() < deadline and not settled(self.leavers(), self.size):
                     time.sleep(0.05)
-                reasons = self.leavers()
-                verdict = self.verdict(reasons, before, self.signs())
+                reasons, finished = self.leavers(), self.finishers()
+                self.model_saved = 0 in finished
+                reports = Reports(reasons, finished, before, self.signs(self.store))
+                why = verdict(self.rank, self.size, reports)
         except RuntimeError:
-            reasons = {}
-            verdict = f"rank 0 is gone, which ends the run. {ADVICE}"
+            why = f"rank 0 is gone, which ends the run. {ADVICE}"
         progress_bar = "\n" if self.rank == 0 else ""
-        line = f"{progress_bar}rank {self.rank} stops {where}: {verdict}"
-        print(line, file=sys.stderr, flush=True)
+        print(progress_bar + self.line(self.where, why), file=sys.stderr, flush=True)
         if self.rank == 0:
             time.sleep(
                 NOTICED_SECONDS
             )  # others may notice later, and need the store that is served here
         elif reasons.get(0, {}).get("kind") == "failed":
             self.outlast(NOTICED_SECONDS)
+
+    def line(self, where, why):
+        """The one line of a worker that leaves because of another."""
+        lost = "the model was not saved: " if self.finished and not self.model_saved else ""
+        return f"rank {self.rank} stops {where}: {lost}{why}"
 
     def outlast(self, seconds):
         """Wait until rank 0, and with it the store, has ended, so that a launcher sees it first."""
@@ -146,59 +224,21 @@ class Heartbeat:
                 self.store.check(["left"])
                 time.sleep(0.05)
 
-    def signs(self):
-        """Rank -> its last heartbeat; empty where there is none, or the store is gone."""
-        try:
-            keys = [f"beat/{rank}" for rank in range(self.size)]
-            return {
-                rank: json.loads(self.store.get(key))
-                for rank, key in enumerate(keys)
-                if self.store.check([key])
-            }
-        except RuntimeError:
-            return {}
-
-    def verdict(self, reasons, before, after):
-        """Who caused it: a rank that failed, else one that is silent, absent, or done too early."""
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        for rank in others:
-            if reasons.get(rank, {}).get("kind") == "failed":
-                return f"rank {rank} failed: {reasons[rank]['reason']}"
-        for rank in others:
-            if rank not in reasons and after.get(rank, {}) == before.get(rank, {}):
-                place = after.get(rank, {}).get("place", "its start")
-                return (
-                    f"rank {rank} disappeared (killed, or its machine or network went down); it "
-                    f"was last seen at {place}. {ADVICE}"
-                )
-        for rank in others:
-            kind = reasons.get(rank, {}).get("kind")
-            if kind == "absent":
-                where = reasons[rank]["reason"]
-                return f"rank {rank} never reached this collective; it was {where}. {ADVICE}"
-            if kind == "done":
-                return f"rank {rank} has already finished: it ran fewer steps"
-        if reasons.get(self.rank, {}).get("kind") == "absent":
-            return f"the other ranks waited for this one for at least {self.timeout:g} s"
-        places = {rank: left["reason"] for rank, left in sorted(reasons.items())}
-        if len(set(places.values())) > 1:
-            each = ", ".join(f"rank {rank} {place}" for rank, place in places.items())
-            return f"the ranks are blocked in different collectives: {each}"
-        return f"no rank is known to have failed: the network broke or was too slow. {ADVICE}"
-
-
-ADVICE = "Check that rank's own output, and its machine's memory and network"
+    def signs(self, store):
+        """Rank -> its last heartbeat, of all other ranks; {} of one that has sent none."""
+        keys = {rank: f"beat/{rank}" for rank in range(self.size) if rank != self.rank}
+        return {
+            rank: json.loads(store.get(key)) if store.check([key]) else {}
+            for rank, key in keys.items()
+        }
 
 
 @contextlib.contextmanager
-def ending_after(seconds, text):
-    """End this process with the message `text` if the block takes longer than `seconds`.
-
-    Reading from the store has no timeout: it hangs if the store's host is suspended.
-    """
+def ending_after(seconds, text=lambda: ""):
+    """End this process, printing what `text()` returns, if the block takes `seconds` or longer."""
 
     def end():
-        print(text, file=sys.stderr, flush=True)
+        print(text(), end="\n" if text() else "", file=sys.stderr, flush=True)
         os._exit(1)
 
     timer = threading.Timer(seconds, end)
@@ -208,6 +248,12 @@ def ending_after(seconds, text):
         yield
     finally:
         timer.cancel()
+
+
+def position(stack):
+    """Where a stack is, as a line reports it: "in all_reduce (PLACE)", or "at PLACE"."""
+    place, waiting = whereabouts(stack)
+    return f"in {waiting} ({place})" if waiting else f"at {place}"
 
 
 def settled(reasons, size):

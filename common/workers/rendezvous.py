@@ -7,10 +7,14 @@ import time
 from datetime import timedelta
 
 from common.errors import UserError
-from common.workers.heartbeat import ending_after
+from common.workers.heartbeat import PeerLostError, ending_after
 from common.workers.network import addresses, resolve
 
 import torch.distributed as dist
+
+
+class StrayError(UserError):
+    """This worker belongs to no run that is going on at its --master_ip and --master_port."""
 
 
 def open_store(args, rank, size, deadline):
@@ -30,7 +34,7 @@ def open_store(args, rank, size, deadline):
     hint = "another program may be listening there: choose another --master_port, on every rank"
     silent = f"rank {rank}: whatever listens at {place} does not respond like rank 0; {hint}"
     try:
-        with ending_after(left + 2, silent):
+        with ending_after(left + 2, lambda: silent):
             return dist.TCPStore(
                 args.master_ip,
                 args.master_port,
@@ -87,38 +91,82 @@ def wait_for_master(args, rank, deadline):
         time.sleep(0.2)
 
 
+def join_roster(store, heartbeat, me, size, deadline):
+    """Publish who `me` is, and return the workers of the run, by rank, once all have joined.
+
+    Then the roster is closed. Raises StrayError for a worker that comes later, and UserError for a
+    rank that is missing or was started twice, and for settings that differ.
+    """
+    store.append("roster", json.dumps(me) + "\n")
+    notice = Notice()
+    while True:
+        members = joined(published(store, "roster"))
+        check_alike(members)
+        missing = sorted(set(range(size)) - {member["rank"] for member in members})
+        if me["id"] not in [member["id"] for member in members]:
+            raise StrayError(f"rank {me['rank']} is refused: {going_on(members)}")
+        if not missing:
+            return sorted(members, key=lambda member: member["rank"])
+        heartbeat.check()
+        ranks = ", ".join(map(str, missing))
+        if time.monotonic() > deadline:
+            raise UserError(
+                f"rank {me['rank']} timed out waiting for rank {ranks} (of {size} workers). "
+                "Start every rank with the same --master_ip, --master_port and --world_size; "
+                "check the output of the missing ones; --timeout SECONDS waits longer"
+            )
+        notice.show(f"rank {me['rank']} is waiting for rank {ranks} of {size}")
+        time.sleep(0.02)
+
+
+def joined(members):
+    """Those of the roster, in the order in which they came, up to the one that completed it.
+
+    So all workers see the same roster, and none of them sees a stray.
+    """
+    size, ranks = members[0]["facts"]["--world_size"], set()
+    for count, member in enumerate(members, 1):
+        ranks.add(member["rank"])
+        if ranks >= set(range(size)):
+            return members[:count]
+    return members
+
+
+def going_on(members):
+    """Which run a stray came upon: who is in it, and since when."""
+    who = ", ".join(f"rank {m['rank']} on {m['host']}, process {m['pid']}" for m in members[:4])
+    more = ", ..." if len(members) > 4 else ""
+    since = max(member["since"] for member in members)
+    return (
+        f"a run of {len(members)} workers has been going on there since {since} ({who}{more}); "
+        "wait for its end, end it, or choose another --master_port, on every rank"
+    )
+
+
 def exchange(store, heartbeat, topic, me, size, deadline):
     """Publish `me` under `topic`, wait for all ranks, and return what each published, by rank.
 
-    Raises UserError for a rank that is missing or was started twice, and for facts that differ.
+    Raises UserError for facts that differ, PeerLostError for a rank that does not come.
     """
-    silent = (
-        f"rank {me['rank']} timed out: rank 0 is not responding (suspended, or its machine or "
-        "network is down). Check its output, and its machine"
-    )
-    with ending_after(max(0, deadline - time.monotonic()) + 2, silent):
-        store.append(topic, json.dumps(me) + "\n")
-        notice = Notice()
-        while True:
-            published = [json.loads(line) for line in store.get(topic).decode().splitlines()]
-            problems = differences(published)
-            if problems:
-                raise UserError(
-                    "the workers were started with different settings:\n" + "\n".join(problems)
-                )
-            if len(published) == size:
-                return sorted(published, key=lambda member: member["rank"])
-            missing = sorted(set(range(size)) - {member["rank"] for member in published})
-            ranks = ", ".join(map(str, missing))
-            heartbeat.check()
-            if time.monotonic() > deadline:
-                raise UserError(
-                    f"rank {me['rank']} timed out waiting for rank {ranks} (of {size} workers). "
-                    "Start every rank with the same --master_ip, --master_port and --world_size; "
-                    "check the output of the missing ones; --timeout SECONDS waits longer"
-                )
-            notice.show(f"rank {me['rank']} is waiting for rank {ranks} of {size}")
-            time.sleep(0.02)
+    store.append(topic, json.dumps(me) + "\n")
+    while len(members := published(store, topic)) < size:
+        heartbeat.check()
+        if time.monotonic() > deadline:
+            raise PeerLostError("a rank is missing")
+        time.sleep(0.02)
+    check_alike(members)
+    return sorted(members, key=lambda member: member["rank"])
+
+
+def published(store, topic):
+    """What the workers have published under a topic, in the order of arrival."""
+    return [json.loads(line) for line in store.get(topic).decode().splitlines()]
+
+
+def check_alike(members):
+    """Raise UserError with every rank that was started twice, and every fact that differs."""
+    if problems := differences(members):
+        raise UserError("the workers were started with different settings:\n" + "\n".join(problems))
 
 
 def differences(published):

@@ -10,6 +10,11 @@ PASSES = {  # functions in which DistributedDataParallel waits for collectives
     "_engine_run_backward": "the backward pass",
     "_pre_forward": "the forward pass",
 }
+WAITS = {  # modules of ours in which a worker waits for the others
+    "common.workers.rendezvous": "the exchange with all ranks",
+    "common.workers.heartbeat": "the wait for all ranks to finish",
+    "common.workers.world": "",  # what these two are called from
+}
 PACKAGES = os.path.dirname(os.path.dirname(torch.__file__))
 LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), PACKAGES, "<")
 
@@ -23,7 +28,8 @@ def whereabouts(stack):
     """(place in the script, what it waits for) of a stack, innermost frame first.
 
     The place is "file:line in function" of the innermost frame outside libraries; what it waits
-    for is a collective, or the backward pass (where DistributedDataParallel's are), or "".
+    for is a collective, the backward pass (where DistributedDataParallel's are), or one of WAITS;
+    "" if it waits for nothing.
     """
     waiting = ""
     for frame, line in stack:
@@ -32,6 +38,8 @@ def whereabouts(stack):
             waiting = PASSES[code.co_name]
         elif module == "torch.distributed.distributed_c10d":
             waiting = code.co_name
+        elif module in WAITS:
+            waiting = waiting or WAITS[module]
         elif not code.co_filename.startswith(LIBRARIES):
             folder, file = os.path.split(code.co_filename)
             return f"{os.path.basename(folder)}/{file}:{line} in {code.co_name}", waiting

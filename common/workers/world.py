@@ -11,7 +11,13 @@ from common.errors import UserError
 from common.tasks import TASKS
 from common.workers.heartbeat import Heartbeat, PeerLostError, is_loss_of_peer
 from common.workers.network import check_reachability, interface, loopback, probe_listener
-from common.workers.rendezvous import exchange, first_line, open_store
+from common.workers.rendezvous import (
+    StrayError,
+    exchange,
+    first_line,
+    join_roster,
+    open_store,
+)
 from common.workers.stacks import stack_of
 
 import tokenizers
@@ -36,7 +42,6 @@ PER_WORKER_FLAGS = {
     "overwrite_cache",
     "overwrite_output_dir",
 }
-EXPLAINING_SECONDS = 8.0  # of --timeout, kept for finding out which peer was lost
 
 
 @dataclass(frozen=True)
@@ -75,14 +80,14 @@ def join(args):
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.create_server((address, 0), family=family, backlog=size) as listener:
             me = worker_info(args, rank, address, nic) | {"listener": listener.getsockname()[:2]}
-            members = exchange(store, heartbeat, "roster", me, size, deadline)
+            members = join_roster(store, heartbeat, me, size, deadline)
+            heartbeat.admitted = True
+            checked = time.monotonic() + heartbeat.limit
             me["blocked"] = [
                 line for member in members for line in probe_listener(me, member, args)
             ]
             try:
-                check_reachability(
-                    exchange(store, heartbeat, "blocked", me, size, deadline + args.timeout / 3)
-                )
+                check_reachability(exchange(store, heartbeat, "blocked", me, size, checked))
             except (UserError, PeerLostError):
                 check_reachability([me])  # a rank that has ended publishes nothing, but refuses
                 raise
@@ -90,20 +95,22 @@ def join(args):
         share_cores(rank, members)
         task = TASKS.get(args.task)
         if size > 1 or not task or task.distributed:
-            seconds = max(args.timeout / 2, args.timeout - EXPLAINING_SECONDS)
             open_group(
                 backend,
                 dist.PrefixStore("group", store),
                 rank,
                 size,
-                timeout=timedelta(seconds=seconds),
+                timeout=timedelta(seconds=heartbeat.limit),
                 device_id=device if backend == "nccl" else None,
             )
+    except StrayError:
+        heartbeat.left.set()  # and writes nothing: the run that is going on must not notice
+        raise
     except BaseException as error:
         if is_loss_of_peer(error):
             heartbeat.give_up(stack_of(error))
             raise PeerLostError from None
-        heartbeat.leave("failed", first_line(error))
+        heartbeat.fail(first_line(error))
         raise
     shared = len({member["address"] for member in members}) == 1
     nic = loopback() if shared else os.environ["GLOO_SOCKET_IFNAME"]
@@ -121,8 +128,11 @@ def open_group(backend, store, rank, size, **options):
 
 
 def leave(world):
-    """Close the process group once every worker is done with it."""
-    world.heartbeat.leave("done")
+    """Close the process group once every worker has finished.
+
+    Raises PeerLostError where one does not: then the run has not succeeded.
+    """
+    world.heartbeat.finish()
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -132,7 +142,7 @@ def check_identical_across_ranks(world, **facts):
 
     Raises UserError where they differ: it names the rank and the value on each side.
     """
-    deadline = time.monotonic() + world.timeout
+    deadline = time.monotonic() + world.heartbeat.limit
     me = {"rank": world.rank, "host": socket.gethostname(), "facts": facts}
     exchange(world.store, world.heartbeat, "facts", me, world.size, deadline)
 
@@ -145,6 +155,8 @@ def worker_info(args, rank, address, nic):
         "rank": rank,
         "host": socket.gethostname(),
         "pid": os.getpid(),
+        "id": os.urandom(8).hex(),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "address": address,
         "nic": os.environ.get("GLOO_SOCKET_IFNAME", nic),
         "gpus": 0 if args.no_cuda or not torch.cuda.is_available() else torch.cuda.device_count(),

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import task2b.run_glue
 import task3.run_glue
 from common.record.record import Record
 from tests.workers import DEADLINE, FLAGS, ROOT, Crew
@@ -24,6 +25,7 @@ import torch.distributed as dist
 
 BRIEF = "--timeout 12"  # seconds; collectives get 6 of them, the rest is for explaining
 FOR_EVER = "--max_steps 1000000 " + BRIEF
+KILLED_OR_SUSPENDED = [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)]
 
 
 @pytest.fixture
@@ -287,3 +289,62 @@ def test_ctrl_c_in_the_terminal_of_all_workers_takes_a_line_each(crew):
         assert worker.end() in (130, 1)
         assert 1 <= len(worker.errors) <= 2
         assert all("interrupted (Ctrl-C)" in line for line in worker.errors)
+
+
+def reach(place, args, world):
+    """Train as task 2(b), but stay for ever where `place` of the record is called at the victim."""
+    original = getattr(Record, place)
+
+    def reached(record, *rest):
+        if is_victim(world):
+            Path(args.output_dir, "reached").touch()
+            while True:  # with its heartbeats, until it is killed
+                time.sleep(0.1)
+        return original(record, *rest)
+
+    setattr(Record, place, reached)
+    task2b.run_glue.main(args, world)
+
+
+def finish_never(args, world):
+    reach("finish", args, world)
+
+
+@pytest.mark.parametrize("number", KILLED_OR_SUSPENDED)
+def test_a_rank_0_lost_in_the_save_leaves_no_success(crew, number):
+    first, *others = crew.start_all(finish_never, 3, BRIEF, {"VICTIM": "0"})
+    crew.wait_until((crew.output / "reached").exists)
+    first.signal(number)
+    for line in last_words(others).values():
+        assert "stops in the wait for all ranks to finish (" in line
+        assert "the model was not saved: rank 0 " in line
+
+
+@pytest.mark.slow
+def test_a_rank_that_never_finishes_is_named_and_where_it_is(crew):
+    *others, hanging = crew.start_all(finish_never, 3, BRIEF, {"VICTIM": "2"})
+    there = r"tests/test_faults.py:\d+ in reached"
+    for line in last_words(others).values():
+        assert re.search(f": rank 2 never finished; it was at {there}", line)
+        assert "not saved" not in line
+    assert re.search(f"stops at {there}: ", *last_words([hanging]).values())
+
+
+def load_never(args, world):
+    if is_victim(world):
+        Path(args.output_dir).mkdir(exist_ok=True)
+        Path(args.output_dir, "reached").touch()
+        time.sleep(2 * DEADLINE)
+    task2b.run_glue.main(args, world)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_rank_lost_before_the_first_collective_is_named(crew, victim, number):
+    workers = crew.start_all(load_never, 3, BRIEF, {"VICTIM": str(victim)})
+    crew.wait_until((crew.output / "reached").exists)
+    workers.pop(victim).signal(number)
+    for line in last_words(workers).values():
+        assert "stops in the exchange with all ranks (common/load.py:" in line
+        assert f": rank {victim} " in line
