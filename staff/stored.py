@@ -1,4 +1,4 @@
-"""Writes grading/stored.npz: what students' copies of the kit compare their work with.
+"""Write grading/stored.npz: what students' copies of the kit compare their work with.
 
     python -m staff.stored
 
@@ -8,6 +8,7 @@ the settings or the order of the rows change; staff/tests/test_stored.py says if
 date.
 """
 
+import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +64,9 @@ def arrays(session: Session) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        prog="python -m staff.stored", description=(__doc__ or "").splitlines()[0]
+    ).parse_args()
     with Session() as session, whole(FILE) as part, part.open("wb") as file:
         np.savez_compressed(file, **arrays(session))  # pyright: ignore[reportArgumentType]
     print(f"wrote {FILE.name} ({FILE.stat().st_size:,} bytes)")

@@ -20,7 +20,7 @@ from common.files import write_whole
 from grading.hand_in.safe_text import for_csv, line
 from staff.classroom.written import Problems, read_csv
 
-DESCRIPTION = "Writes a graded class's points as CSV files to upload to Canvas or Gradescope."
+DESCRIPTION = "Write a graded class's points as CSV files to upload to Canvas or Gradescope."
 CANVAS_COLUMNS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 CANVAS_IDS = ("ID", "SIS User ID", "SIS Login ID")
 GRADESCOPE_IDS = ("SID", "Email")

@@ -32,7 +32,7 @@ from staff.classroom.tables import write_tables
 
 from tqdm import tqdm
 
-DESCRIPTION = "Grades a folder of submissions, and resumes where it was stopped."
+DESCRIPTION = "Grade a folder of submissions; resumes where it was stopped."
 NOT_REACHED = "the run was interrupted; run the same command again"
 NOT_CHOSEN = "--only did not name it"
 STALE = "graded before it, the rubric or the kit changed"

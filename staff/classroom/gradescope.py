@@ -39,7 +39,7 @@ FILES = (
     "staff/__main__.py",
     "staff/reference.py",
 )
-DESCRIPTION = "Makes the autograder for Gradescope, or runs it where it is unpacked."
+DESCRIPTION = "Make the autograder for Gradescope, or run it where it is unpacked."
 CLEANUP_SECONDS = 3.0  # for a grader that is out of time to end its workers
 LARGEST_TRACEBACK = 20_000  # characters
 SETUP = """#!/usr/bin/env bash

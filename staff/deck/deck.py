@@ -1,4 +1,4 @@
-"""The slides for a lecture on the assignment, as a PDF.
+"""Write the slides for a lecture on the assignment, as a PDF.
 
     python -m staff deck slides.pdf
 

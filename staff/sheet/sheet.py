@@ -1,4 +1,4 @@
-"""The assignment's sheet: ASSIGNMENT.md with the course's due date, late rule and points.
+"""Write the assignment's sheet: ASSIGNMENT.md with the course's due date, late rule and points.
 
     python -m staff sheet assignment.md            # as Markdown
     python -m staff sheet assignment.pdf --letter  # as a PDF, on US letter (default: A4)
@@ -60,7 +60,9 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m staff sheet", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("path", type=Path, metavar="FILE", help="FILE.md or FILE.pdf to write")
-    parser.add_argument("--course", type=Path, default=FILE, help="the course's settings")
+    parser.add_argument(
+        "--course", type=Path, default=FILE, help="settings (default: staff/course.yaml)"
+    )
     parser.add_argument("--letter", action="store_true", help="US letter instead of A4")
     args = parser.parse_args(argv)
     if args.path.suffix not in (".md", ".pdf"):

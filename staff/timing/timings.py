@@ -123,7 +123,12 @@ def main(argv: list[str] | None = None) -> int:
         description="Compare the times per iteration of many runs.",
     )
     parser.add_argument("runs", nargs="+", metavar="RUN_DIR_OR_ZIP", help="or a folder of them")
-    parser.add_argument("--output_dir", type=Path, default=Path("timings"), help="default: timings")
+    parser.add_argument(
+        "--output_dir",
+        type=Path,
+        default=Path("timings"),
+        help="where timings.csv and timings.html go (default: timings)",
+    )
     args = parser.parse_args(argv)
     from staff.timing.class_runs import load_all  # after --help, as scipy takes seconds to load
     from staff.timing.compare import by_task, compare
