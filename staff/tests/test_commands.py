@@ -79,6 +79,7 @@ def test_every_command_is_listed_and_has_a_main(room, capsys, monkeypatch):
         ("-m experiments.demo", "--tasks"),
         ("-m staff timings", "RUN_DIR_OR_ZIP"),
         ("-m staff.timing.measurements", "--data_dir"),
+        ("-m staff.stored", "grading/stored.npz"),
     ],
 )
 def test_help_names_the_program_as_called_and_loads_nothing_slow(called, has):

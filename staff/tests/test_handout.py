@@ -1,12 +1,15 @@
 """The students' repository: nothing of the solution in it, and with the solution it is this one."""
 
 import ast
+import itertools
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 from cluster.launch import launch
@@ -20,6 +23,7 @@ from staff.handout.regions import cut, find_regions, paste
 from tests.workers import FLAGS, sample
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 SOURCE = '''\
@@ -299,6 +303,46 @@ def test_the_handouts_lint_is_clean(folder):
         command = [sys.executable, "-m", *command.split(), "."]
         run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
         assert run.returncode == 0, run.stdout + run.stderr
+
+
+def needed(names):
+    """The distributions that these requirements install, as far as they are installed here."""
+    found, waiting = set(), [Requirement(name) for name in names]
+    while waiting:
+        wanted = waiting.pop()
+        if wanted.name in found or not list(metadata.distributions(name=wanted.name)):
+            continue
+        found.add(wanted.name)
+        further = [Requirement(text) for text in metadata.requires(wanted.name) or ()]
+        extras = [{"extra": extra} for extra in ("", *wanted.extras)]
+        waiting += [
+            one
+            for one in further
+            if not one.marker or any(one.marker.evaluate(extra) for extra in extras)
+        ]
+    return found
+
+
+def test_students_install_nothing_that_only_instructors_need(folder):
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has none")
+    wanted = {}
+    for place in (ROOT, folder):
+        project = tomllib.loads((place / "pyproject.toml").read_text())["project"]
+        extras = project["optional-dependencies"].values()
+        wanted[place] = needed(itertools.chain(project["dependencies"], *extras))
+    staffs = {"boto3", "selenium", "pytorch-transformers", "pypdf", "ruff"}
+    assert staffs <= wanted[ROOT]
+    assert not staffs & wanted[folder]
+    assert {"torch", "huggingface-hub", "pytest"} <= wanted[folder]
+
+
+def test_its_container_is_a_stage_of_its_dockerfile(folder):
+    build = json.loads((folder / ".devcontainer" / "devcontainer.json").read_text())["build"]
+    place = (folder / ".devcontainer" / build["context"]).resolve()
+    assert place == folder.resolve()
+    recipe = (folder / ".devcontainer" / build["dockerfile"]).read_text()
+    assert f" AS {build['target']}\n" in recipe
+    assert "COPY" not in recipe.partition("\nFROM tools\n")[0]  # the folder is mounted
 
 
 def test_its_make_has_no_targets_of_instructors(folder):
