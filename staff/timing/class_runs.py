@@ -94,6 +94,8 @@ def why_unread(error: Exception) -> str:
     """Why records cannot be read, without the machine's own paths."""
     if isinstance(error, BrokenRecordError):
         return str(error)
+    if isinstance(error, zipfile.BadZipFile):
+        return "not the records of a run: a damaged zip file, or none"
     if isinstance(error, KeyError):
         return f"its records have no {error}"[:200]
     return f"not the records of a run: {error!r}"[:200]
