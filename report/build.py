@@ -23,7 +23,7 @@ from common.errors import UserError
 from common.files import whole
 from report.headings import SECTIONS
 from report.markdown import sections
-from report.runs import Run, load_run
+from report.runs import Run, load_runs
 from report.sections import fill
 from report.style import FONT, WIDTH, font_folder
 
@@ -152,7 +152,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--template", type=Path, metavar="FILE", help="write the headings to it")
     for name in Student._fields:
         parser.add_argument(f"--{name}", help="for the file's name and the title")
-    parser.add_argument("--runs", nargs="+", default=[], metavar="DIR", help="--output_dir of runs")
+    parser.add_argument(
+        "--runs", type=Path, nargs="+", default=[], metavar="DIR", help="runs, or folders of them"
+    )
     parser.add_argument("--answers", type=Path, help="your reasoning, in Markdown")
     parser.add_argument("--output_dir", type=Path, default=Path(), help="of the PDF (default: .)")
     parser.add_argument("--paper", choices=PAPERS, default="a4", help="default: a4")
@@ -169,7 +171,7 @@ def main(argv: list[str] | None = None) -> int:
         student = Student(args.netid, args.first, args.last)
         args.output_dir.mkdir(parents=True, exist_ok=True)
         path = args.output_dir / student.file_name
-        runs = [load_run(folder) for folder in args.runs]
+        runs = load_runs(args.runs)
         options = Options(args.answers.parent, args.paper, args.pages)
         missing = build(runs, read_answers(args.answers), student, path, options)
     except UserError as error:

@@ -18,6 +18,18 @@ from report import figures
 from report.runs import Run, load_run
 from report.style import COLORS, HATCHES, LINES, SMALL, WIDTH, label_ticks, pyplot
 
+SETTINGS = (  # flags that change the losses, besides the batch and the number of steps
+    "model_name_or_path",
+    "max_seq_length",
+    "learning_rate",
+    "weight_decay",
+    "max_grad_norm",
+    "warmup_steps",
+    "seed",
+    "dropout",
+    "fp16",
+)
+
 
 def side_by_side(runs: Sequence[Run]) -> str:
     """The comparison of whole runs as text: losses, metrics and times."""
@@ -39,7 +51,25 @@ def losses_table(runs: Sequence[Run], heads: list[str]) -> str:
         pairs = zip(run.losses[:steps], first[:steps], strict=True)
         gaps.append(f"{max(abs(a - b) for a, b in pairs):.1e}")
     rows.append(["max |difference|, first epoch", *gaps])
-    return text_table("loss, the mean over all workers' examples", heads, rows)
+    table = text_table("loss, the mean over all workers' examples", heads, rows)
+    return "\n".join([table.rstrip("\n"), *unlike(runs), ""])
+
+
+def unlike(runs: Sequence[Run]) -> list[str]:
+    """A line for each setting that differs between runs, and so makes their losses differ."""
+    settings = [
+        {
+            "total batch": figures.total_batch(run),
+            "steps (the learning rate falls over all of a run's)": len(run.steps[0]),
+            **{f"--{name}": run.facts["arguments"].get(name) for name in SETTINGS},
+        }
+        for run in runs
+    ]
+    return [
+        f"  losses differ with {name}: {', '.join(str(each[name]) for each in settings)}"
+        for name in settings[0]
+        if len({each[name] for each in settings}) > 1
+    ]
 
 
 def metrics_table(runs: Sequence[Run], heads: list[str]) -> str:

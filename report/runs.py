@@ -1,6 +1,7 @@
 """Reads what runs write: run.json, the steps of every rank, the traffic."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +68,17 @@ def load_run(folder: Path | str) -> Run:
         raise UserError(
             f"{folder} contains no {Path(error.filename).name}, so it is not a run folder"
         ) from None
+    except NotADirectoryError:
+        raise UserError(f"{folder} is a file; give the folder of a run") from None
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise UserError(f"{folder}: its records cannot be read ({error!r}); run it again") from None
     return Run(folder, facts, steps, traffic)
+
+
+def load_runs(folders: Iterable[Path]) -> list[Run]:
+    """The runs in these folders, each a run's own or one with runs in it, at any depth."""
+    found = []
+    for folder in folders:
+        inner = sorted(file.parent for file in folder.rglob("run.json"))
+        found += [folder] if (folder / "run.json").exists() or not inner else inner
+    return [load_run(folder) for folder in found]

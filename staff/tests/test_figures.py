@@ -10,7 +10,7 @@ from cluster.launch import launch
 from common.errors import UserError
 from common.record.format import PHASES
 from report import compare, figures, style, traces
-from report.runs import load_run
+from report.runs import load_run, load_runs
 
 import pytest
 from matplotlib.text import Text
@@ -225,3 +225,27 @@ def test_a_traced_run_of_two_workers(tmp_path):
             assert 0 <= step["hidden"] <= step["communication"]
     assert [row["steps"] for row in traces.summary(tmp_path)] == [2, 2]
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_folder_of_runs_stands_for_the_runs_in_it(tmp_path):
+    whole = [make_run(tmp_path / name, "task1", [0.7] * 3) for name in ("a", "b")]
+    found = load_runs([tmp_path, whole[0].folder])
+    assert [run.folder.name for run in found] == ["a", "b", "a"]
+    with pytest.raises(UserError, match=r"no run.json, so it is not a run folder"):
+        load_runs([tmp_path / "c"])
+    (tmp_path / "sweep.json").write_text("{}")
+    with pytest.raises(UserError, match=r"sweep.json is a file; give the folder of a run"):
+        load_runs([tmp_path / "sweep.json"])
+
+
+def test_settings_that_make_losses_differ_are_named(tmp_path):
+    runs = [
+        make_run(tmp_path / name, "task1", [0.7] * n) for name, n in (("a", 3), ("b", 3), ("c", 5))
+    ]
+    assert compare.unlike(runs[:2]) == []
+    runs[1].facts["arguments"]["seed"] = 7
+    (steps, seed) = compare.unlike(runs)
+    assert steps.endswith(": 3, 3, 5")
+    assert "learning rate" in steps
+    assert seed == "  losses differ with --seed: None, 7, None"
+    assert seed in compare.side_by_side(runs)
