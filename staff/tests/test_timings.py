@@ -119,6 +119,16 @@ def test_zips_in_folders_are_read_and_names_hold_no_machine_paths(tmp_path, caps
         assert f",{head}," in table
 
 
+def test_the_records_in_what_students_pack_are_read(tmp_path):
+    made = make_run(tmp_path / "made" / "task1", "1", 1.0, workers=1)
+    (tmp_path / "class").mkdir()
+    with zipfile.ZipFile(tmp_path / "class" / "ann1_Ann_Lee.zip", "w") as archive:
+        for file in made.iterdir():  # as `python -m grading pack` places them
+            archive.write(file, Path("ann1_Ann_Lee", "runs", "task1", file.name))
+    (found,) = run(tmp_path / "class", out=tmp_path / "out").values()
+    assert found["name"] == "ann1_Ann_Lee.zip:runs/task1"
+
+
 def rows_of(*intervals):
     """Rows of comparable runs with these intervals, and the middle of each as the ratio."""
     return [

@@ -130,7 +130,10 @@ def zipped(path: Path) -> Iterator[tuple[str, Read]]:
     for name in sorted(found):
         inside = PurePosixPath(name).parent
         shown = str(inside if name.endswith(RUN) else name)
-        yield shown, lambda wanted, inside=inside: archive.open(str(inside / wanted))
+        yield (
+            shown.removeprefix(f"{path.stem}/"),
+            lambda wanted, inside=inside: archive.open(str(inside / wanted)),
+        )
 
 
 def load_json(file: IO[bytes]) -> dict:
