@@ -47,6 +47,7 @@ FLAGS = [
     Flag("no_cuda", bool, False, "use the CPU even if there are GPUs"),
     Flag("fp16", bool, False, "16-bit mixed precision (bfloat16: needs no loss scaling)"),
     Flag("dropout", float, -1.0, "override the checkpoint's dropout (-1: keep it)", -1),
+    Flag("padded", bool, False, "compute on padding, too: same losses, slower (to compare)"),
     Flag("backend", ("auto", "gloo", "nccl"), "auto", "auto: nccl if every worker has its own GPU"),
     Flag("trace", int, 0, "steps after the first to trace with torch.profiler (0: none)", 0),
     Flag("report_to", ("none", "tensorboard"), "none", "live view of loss, phases and bytes"),

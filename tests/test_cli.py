@@ -42,6 +42,7 @@ CONTRACT = {
     "no_cuda": ("", True, False),
     "fp16": ("", True, False),
     "dropout": ("0", 0.0, -1.0),
+    "padded": ("", True, False),
     "backend": ("gloo", "gloo", "auto"),
     "trace": ("3", 3, 0),
     "report_to": ("none", "none", "none"),

@@ -123,6 +123,15 @@ def test_a_checkpoints_dropout_acts_from_the_first_step_on(run, checkpoint):
     assert min(differences[:FULL]) > 1e-6
 
 
+@pytest.mark.parametrize("script", ["task1", *DISTRIBUTED])
+def test_the_losses_are_those_of_the_padded_computation(run, script):
+    workers = 1 if script == "task1" else 2
+    ours, padded = run(script, workers), run(script, workers, more="--padded")
+    assert largest_difference(ours, padded) < 1e-6
+    assert (weights(ours) - weights(padded)).abs().max() < 5e-4
+    assert ours.json["metrics"] == padded.json["metrics"]
+
+
 @pytest.mark.parametrize("workers", [2, 4])
 @pytest.mark.parametrize("script", DISTRIBUTED[1:])
 def test_the_strategies_agree_in_every_step_and_in_the_end(run, script, workers):

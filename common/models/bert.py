@@ -8,7 +8,9 @@ from pickle import UnpicklingError
 from urllib.parse import urlsplit
 
 from common.errors import UserError
+from common.models.dropout import use_fast_dropout
 from common.models.tiny import tiny_model, tiny_tokenizer
+from common.models.unpad import unpad
 
 import torch
 import transformers
@@ -50,6 +52,9 @@ def load_model(args, glue_task, world):
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = args.dropout
+    use_fast_dropout(model)
+    if not args.padded:
+        unpad(model, world)
     model.to(world.device).train()  # from_pretrained returns it in evaluation mode: no dropout
     if args.fp16:
         check_bfloat16(world.device)
