@@ -57,7 +57,7 @@ def losses_table(runs: Sequence[Run], heads: list[str]) -> str:
 
 def unlike(runs: Sequence[Run]) -> list[str]:
     """A line for each setting that differs between runs, and so makes their losses differ."""
-    settings = [
+    settings: list[dict[str, Any]] = [
         {
             "total batch": figures.total_batch(run),
             "steps (the learning rate falls over all of a run's)": len(run.steps[0]),
@@ -67,7 +67,7 @@ def unlike(runs: Sequence[Run]) -> list[str]:
     ]
     return [
         f"  losses differ with {name}: {', '.join(str(each[name]) for each in settings)}"
-        for name in settings[0]
+        for name in next(iter(settings), {})
         if len({each[name] for each in settings}) > 1
     ]
 

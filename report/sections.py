@@ -6,6 +6,7 @@ from pathlib import Path
 from common.record.format import difference
 from common.tasks import COMPARED, TABLE, TASKS, Task
 from report import figures, traces
+from report.compare import unlike
 from report.headings import SCALABILITY, SECTIONS, title_of
 from report.markdown import typst, without_comments
 from report.pictures import Pictures
@@ -18,6 +19,7 @@ ALONE = (
     "python task1/run_glue.py --do_train --do_eval --num_train_epochs 3 --output_dir runs/task1 ..."
 )
 COMMAND = "python -m cluster.launch --workers 4 {task.script} --output_dir runs/{task.name} ..."
+LOSSES = "Loss of every step, and how far each run is from the first"
 SWEEP = "python -m experiments.traffic --output_dir runs/sweep"
 
 
@@ -199,7 +201,7 @@ def draw(
     profile = next(sections[task.name] for task in TABLE if task.profiles)
     drawings = [
         (first, "accuracy", "Metric after every epoch", shown),
-        (last, "losses", "Loss of every step, and how far each run is from the first", shown),
+        (last, "losses", "; ".join([LOSSES, *map(str.strip, unlike(shown))]), shown),
         (last, "phases", "Where an iteration's time goes", shown),
         (last, "iterations", "Every iteration's time", shown),
         (profile, "traffic", "Traffic per iteration, expected and measured", profiled),
