@@ -27,6 +27,7 @@ from pathlib import Path
 from cluster.ports import reserved_port
 from cluster.processes import Worker, attend, signal_group, start
 from cluster.screen import Screen
+from cluster.template import Template
 from common.commands import Parser, program
 from common.errors import UserError
 
@@ -82,12 +83,14 @@ class Place:
     """Where the workers run: rank 0's address, and the command that a rank runs under.
 
     `port` is rank 0's (default: a free one of this machine); `python` is the workers' interpreter.
+    With a `template` they are forked from it where that is possible.
     """
 
     master_ip: str = "127.0.0.1"
     prefix: Callable[[int], list[str]] = lambda _: []
     port: int | None = None
     python: str = sys.executable
+    template: Template | None = None
 
 
 THIS_MACHINE = Place()
@@ -114,13 +117,20 @@ def launch(
     threads = env["OMP_NUM_THREADS"] = env.get("OMP_NUM_THREADS") or str(threads_each(workers))
     screen, events, team = Screen(quiet), queue.SimpleQueue(), []
     reserved = contextlib.nullcontext(place.port) if place.port else reserved_port()
-    with reserved as port, _signals_to(events.put):
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(reserved)
         screen.line(f"cluster.launch: workers: {workers}, port: {port}, threads each: {threads}")
+        template = place.template if place.template and place.template.ready(env) else None
+        stack.enter_context(_signals_to(events.put))
         flags = f"--master_ip {place.master_ip} --master_port {port} --world_size {workers}"
         try:
             for rank in range(workers):
-                script = [place.python, "-u", *command, *flags.split(), "--local_rank", str(rank)]
-                team.append(start([*place.prefix(rank), *script], rank, env, quiet))
+                script = [*command, *flags.split(), "--local_rank", str(rank)]
+                if template:
+                    team.append(start(script, rank, env, quiet, template.fork))
+                else:
+                    script = [*place.prefix(rank), place.python, "-u", *script]
+                    team.append(start(script, rank, env, quiet))
             on_start(team)
             attendants = [thread for w in team for thread in attend(w, screen, events.put)]
             stopped = _supervise(team, events)
@@ -203,10 +213,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser(usage=f"{program()} {USAGE}", description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--workers", type=int, required=True, help="how many")
+    parser.add_argument("--spawn", action="store_true", help="load PyTorch in every worker")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="SCRIPT and its arguments")
     try:
         args = parser.parse_args(argv)
-        return launch(args.command, args.workers).code
+        with Template() as template:
+            place = Place(template=None if args.spawn else template)
+            return launch(args.command, args.workers, place=place).code
     except UserError as error:
         print(f"cluster.launch: {error}", file=sys.stderr)
         return 2

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cluster.screen import STDOUT, Screen, pseudo_terminal, relay_lines, relay_live
@@ -26,7 +26,7 @@ class Worker:
     """One process of the run, with its output: every line if quiet, else the last ones."""
 
     rank: int
-    process: subprocess.Popen
+    process: subprocess.Popen  # or a cluster.template.Forked
     stdout: deque[str]
     stderr: deque[str]
     started: float = field(default_factory=time.monotonic)
@@ -47,23 +47,23 @@ class Worker:
         return "\n      ".join([how, *errors[len(errors) - last_lines :]])
 
 
-def start(command: list[str], rank: int, env: dict[str, str], quiet: bool) -> Worker:
-    """Start a worker in its own session; rank 0's errors go to a terminal if ours do."""
+def spawn(command: Sequence[str], **how) -> subprocess.Popen:
+    """Start a process in its own session, which ends with this one."""
+    end = functools.partial(die_with, os.getpid()) if LIBC else None
+    return subprocess.Popen(command, start_new_session=True, preexec_fn=end, **how)
+
+
+def start(
+    command: list[str], rank: int, env: dict[str, str], quiet: bool, begin: Callable = spawn
+) -> Worker:
+    """Start a worker by `begin`; rank 0's errors go to a terminal if ours do."""
     stdin, stdout, stderr, ours = subprocess.DEVNULL, subprocess.PIPE, subprocess.PIPE, None
     if rank == 0 and not quiet:
         stdin = None  # for a debugger
         if os.isatty(2):  # we must read the errors, yet tqdm must see a terminal
             ours, stderr = pseudo_terminal()
             stdout = stderr if os.isatty(1) else stdout  # as one: tqdm.write needs their order
-    process = subprocess.Popen(
-        command,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        env=env,
-        start_new_session=True,
-        preexec_fn=functools.partial(die_with, os.getpid()) if LIBC else None,
-    )
+    process = begin(command, env=env, stdin=stdin, stdout=stdout, stderr=stderr)
     if ours is not None:
         os.close(stderr)
         process.stderr = os.fdopen(ours, "rb", buffering=0)

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.launch import Result, launch
+from cluster.launch import Place, Result, launch
+from cluster.template import Template
 from common.commands import program
 from common.errors import UserError
 from common.tasks import TABLE, Task
@@ -69,16 +70,17 @@ def main(argv: list[str] | None = None) -> int:
     start, runs, unwritten = time.monotonic(), {}, []
     try:
         args, flags = parse(argv)
-        for job in jobs(args.tasks, args.workers):
-            print(f"demo: {job.name} with {job.workers} worker(s)", flush=True)
-            folder = args.output_dir / job.name
-            result = launch(command_of(job, folder, flags), job.workers)
-            if result.code and not met_todo(result):
-                return result.code
-            if result.code:
-                unwritten.append(job.name)
-            else:
-                runs[job.name] = load_run(folder)
+        with Template() as template:
+            for job in jobs(args.tasks, args.workers):
+                print(f"demo: {job.name} with {job.workers} worker(s)", flush=True)
+                folder, place = args.output_dir / job.name, Place(template=template)
+                result = launch(command_of(job, folder, flags), job.workers, place=place)
+                if result.code and not met_todo(result):
+                    return result.code
+                if result.code:
+                    unwritten.append(job.name)
+                else:
+                    runs[job.name] = load_run(folder)
     except UserError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2

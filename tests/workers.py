@@ -27,7 +27,7 @@ FLAGS = """--model_type bert --model_name_or_path tiny --task_name RTE --do_trai
     --per_gpu_train_batch_size 4 --max_seq_length 64 --max_steps 6 --overwrite_output_dir
     --no_cuda"""
 # A process has one fork server: grading's sandbox forks from it, too.
-FORKS.set_forkserver_preload(["grading.worker.preload", "task4.run_glue", "common.cli", "pytest"])
+FORKS.set_forkserver_preload(["common.preload", "task4.run_glue", "common.cli", "pytest"])
 
 
 def sample(folder, rows=64):

@@ -8,7 +8,7 @@ from multiprocessing import forkserver
 from typing import Any
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["grading.worker.preload"])
+FORKS.set_forkserver_preload(["common.preload"])
 # The beginnings of the names of variables that it gets: its children could read all of them.
 KEPT = ("PATH", "HOME", "LANG", "LC_", "TMPDIR", "TZ", "PYTHON", "LD_", "DYLD_", "VIRTUAL_ENV")
 KEPT += ("OMP_", "MKL_", "TORCH", "CUDA", "HF_", "USER", "LOGNAME")

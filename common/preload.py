@@ -1,4 +1,4 @@
-"""Imported once, by the fork server: workers that it forks start at once, and share its memory."""
+"""Imported once, by a process that workers are forked from: they start at once and share memory."""
 
 import contextlib
 import gc
