@@ -64,12 +64,12 @@ class Template:
                 pass_fds=[theirs.fileno()],
             )
         if not self.connection.recv(1):
-            raise UserError("the libraries cannot be loaded, as said above; `make setup` mends it")
+            raise UserError("PyTorch could not be loaded, as said above: run `make setup`")
 
     def fork(
         self, command: Sequence[str], env: Mapping[str, str], **streams: int | None
     ) -> "Forked":
-        """Start a worker: a script and its arguments; `streams` are as subprocess.Popen has them."""
+        """Start a worker of a script and its arguments; `streams` are as Popen has them."""
         assert self.connection, "ready() comes first"
         status, theirs = os.pipe()
         given, pipes = [theirs], {}
@@ -156,7 +156,7 @@ def run_script(folder: str, threads: str, command: list[str]) -> None:
 
     os.chdir(folder)
     os.environ[THREADS] = threads
-    torch.set_num_threads(int(threads))
+    torch.set_num_threads(min(int(threads), len(os.sched_getaffinity(0))))  # as torch itself
     numpy.random.seed()  # not the same for all workers
     for name in [name for name in sys.modules if name.partition(".")[0] in ("cluster", "common")]:
         del sys.modules[name]  # the script may have others

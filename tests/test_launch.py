@@ -15,7 +15,7 @@ from pathlib import Path
 
 import cluster.ports
 import cluster.screen
-from cluster.launch import launch
+from cluster.launch import THIS_MACHINE, launch
 from cluster.ports import PORTS, free_port, reserved_port
 from common.errors import UserError
 from tests.workers import marked
@@ -24,8 +24,9 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DEADLINE = 20  # seconds for anything that a test waits for
-CLI = [sys.executable, "-m", "cluster.launch", "--workers"]
+DEADLINE = 60  # seconds for anything that a test waits for
+FORKING_CLI = [sys.executable, "-m", "cluster.launch", "--workers"]
+CLI = [*FORKING_CLI[:-1], "--spawn", "--workers"]  # which starts sooner
 
 PUPPET = """
 import os, signal, socket, subprocess, sys, threading
@@ -148,11 +149,18 @@ def script(folder: Path, text: str) -> list[str]:
     return [str(path)]
 
 
+@pytest.fixture(params=["spawned", "forked"])
+def place(request):
+    """How a launcher in this process gets its workers."""
+    return THIS_MACHINE if request.param == "spawned" else request.getfixturevalue("forking")
+
+
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['OMP_NUM_THREADS']]))"
 
 
-def test_every_worker_gets_its_flags_after_the_scripts_own(tmp_path):
-    result = launch([*script(tmp_path, SHOW), "--task_name", "RTE", "-h"], 3, quiet=True)
+def test_every_worker_gets_its_flags_after_the_scripts_own(tmp_path, place):
+    command = [*script(tmp_path, SHOW), "--task_name", "RTE", "-h"]
+    result = launch(command, 3, quiet=True, place=place)
     assert result.code == 0
     ports = set()
     for rank, worker in enumerate(result.workers):
@@ -233,8 +241,8 @@ def test_a_line_that_rank_0_writes_in_pieces_is_shown_in_one():
     assert [chunk for chunk in shown if chunk] == [b"first\n", b"Traceback\n"]
 
 
-def test_a_run_in_process_can_be_quiet_and_keeps_all_output(tmp_path, capfd):
-    result = launch(script(tmp_path, TALK), 2, quiet=True)
+def test_a_run_in_process_can_be_quiet_and_keeps_all_output(tmp_path, capfd, place):
+    result = launch(script(tmp_path, TALK), 2, quiet=True, place=place)
     assert capfd.readouterr() == ("", "")
     for worker in result.workers:
         assert len(worker.stdout) == len(worker.stderr) == 101
@@ -334,8 +342,9 @@ def test_when_a_worker_cannot_start_those_before_it_are_ended(tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-def test_a_signal_to_the_launcher_ends_everything(stage, number, code):
-    launcher, puppets = stage.start(2)
+@pytest.mark.parametrize("cli", [CLI, pytest.param(FORKING_CLI, marks=pytest.mark.slow)])
+def test_a_signal_to_the_launcher_ends_everything(stage, number, code, cli):
+    launcher, puppets = stage.start(2, cli=cli)
     for puppet in puppets:
         puppet.does(GRANDCHILD)
     launcher.send_signal(number)
@@ -367,8 +376,9 @@ def test_an_ignored_signal_stays_ignored(stage):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
-def test_workers_end_with_a_killed_launcher(stage):
-    launcher, _ = stage.start(3)
+@pytest.mark.parametrize("cli", [CLI, FORKING_CLI])
+def test_workers_end_with_a_killed_launcher(stage, cli):
+    launcher, _ = stage.start(3, cli=cli)
     launcher.kill()
     assert stage.is_empty()
 
@@ -379,6 +389,72 @@ def test_a_worker_whose_launcher_is_gone_already_does_not_start():
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+
+
+TRACE = ["Traceback (most recent call last):", '  File "FILE", line 4, in <module>']
+ENDINGS = {  # of rank 1 -> the launcher's exit code, and rank 1's stderr
+    "sys.exit(7)": (7, []),
+    "sys.exit('a reason')": (1, ["a reason"]),
+    "os.kill(os.getpid(), 9)": (137, []),
+    "os._exit(3)": (3, []),
+    "raise ValueError('x')": (1, [*TRACE, "    raise ValueError('x')", "ValueError: x"]),
+    "atexit.register(print, 'at the end', file=sys.stderr)": (0, ["at the end"]),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_worker_ends_as_its_script_does(tmp_path, place, ending):
+    text = f"import atexit, os, sys\nif sys.argv[-1] == '0':\n    sys.exit(0)\n{ending}\n"
+    command = script(tmp_path, text)
+    result = launch(command, 2, quiet=True, place=place)
+    code, errors = ENDINGS[ending]
+    assert result.code == code
+    assert list(result.workers[1].stderr) == [e.replace("FILE", command[0]) for e in errors]
+
+
+STATE = """
+import json, os, sys, random, multiprocessing, threading
+import numpy, torch
+drawn = [random.random(), numpy.random.random()]
+state = [os.environ["OMP_NUM_THREADS"], torch.get_num_threads()]
+state += [__name__, __file__, os.getcwd(), sys.path[0]]
+state += [threading.active_count(), multiprocessing.current_process().name]
+state += [sorted(n for n in sys.modules if n.partition(".")[0] in ("common", "cluster", "grading"))]
+print(json.dumps([drawn, state]))
+"""
+
+
+def test_a_forked_worker_is_as_a_spawned_one(tmp_path, monkeypatch, forking):
+    monkeypatch.chdir(tmp_path)
+    shown = []
+    for place in (THIS_MACHINE, forking):
+        env = {**os.environ, "OMP_NUM_THREADS": "3"}
+        result = launch(script(tmp_path, STATE), 2, quiet=True, place=place, env=env)
+        assert result.code == 0, result.summary()
+        shown.append([json.loads(worker.stdout[0]) for worker in result.workers])
+        (drawn, state), (others, _) = shown[-1]
+        assert not set(drawn) & set(others)
+        assert state[0] == "3"
+    assert [state for _, state in shown[0]] == [state for _, state in shown[1]]
+
+
+def test_other_variables_are_not_for_forked_workers(tmp_path, forking):
+    env = {**os.environ, "OTHER": "value"}
+    text = "import os, sys; sys.exit('torch' in sys.modules or os.environ['OTHER'] != 'value')"
+    assert launch(script(tmp_path, text), 1, quiet=True, place=forking, env=env).code == 0
+
+
+@pytest.mark.slow
+def test_libraries_that_cannot_be_loaded_are_said(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('half installed')")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [*FORKING_CLI, "1", *script(tmp_path, "print(1)")]
+    done = subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=DEADLINE
+    )
+    assert done.returncode == 2
+    assert "ImportError: half installed" in done.stderr
+    assert done.stderr.splitlines()[-1].endswith("run `make setup`")
 
 
 def test_two_launchers_at_once(stage):
@@ -436,14 +512,15 @@ def test_an_impossible_command_is_a_users_error_in_process(tmp_path):
 BAR = "[sys.stderr.write('\\r 50%') for _ in iter(lambda: stop.wait(0.01), True)]"
 
 
+@pytest.mark.parametrize("cli", [CLI, pytest.param(FORKING_CLI, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("terminal", [True, False])
-def test_rank_0_has_the_terminal_and_its_bar_is_live(stage, terminal):
+def test_rank_0_has_the_terminal_and_its_bar_is_live(stage, terminal, cli):
     pty = pytest.importorskip("pty")
     fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
     ours, theirs = pty.openpty() if terminal else os.pipe()
     if terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 33, 87, 0, 0))
-    launcher, puppets = stage.start(2, stdout=theirs, stderr=theirs)
+    launcher, puppets = stage.start(2, cli=cli, stdout=theirs, stderr=theirs)
     os.close(theirs)
     puppets[0].does("ttys = [os.isatty(1), os.isatty(2)]")
     puppets[0].does("size = os.get_terminal_size(2).columns if ttys[1] else None")

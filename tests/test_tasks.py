@@ -3,10 +3,11 @@
 import functools
 import json
 import math
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
-from cluster.launch import launch
+from cluster.launch import Place, launch
 from common.models.tiny import tiny_model, tiny_tokenizer
 
 import pytest
@@ -44,7 +45,7 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(data, tmp_path_factory):
+def run(data, tmp_path_factory, template):
     """Run a script once; return its folder, run.json, steps by rank, and output by rank."""
 
     @functools.cache
@@ -53,7 +54,9 @@ def run(data, tmp_path_factory):
         batch = batch or BATCH // workers
         command = f"{ROOT / script / 'run_glue.py'} {flags} {glue} --data_dir {data / glue} "
         command += f"--per_gpu_train_batch_size {batch} --output_dir {folder} {more}"
-        return folder, launch(command.split(), workers, quiet=True)
+        env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+        place = Place(template=template)
+        return folder, launch(command.split(), workers, quiet=True, env=env, place=place)
 
     def run(script, workers=1, batch=None, glue="RTE", flags=FLAGS, more=""):
         folder, result = once(script, workers, batch, glue, flags, more)
