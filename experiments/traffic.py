@@ -12,7 +12,8 @@ import json
 import sys
 from pathlib import Path
 
-from cluster.launch import launch
+from cluster.launch import Place, launch
+from cluster.template import Template
 from common.cli import comma_separated
 from common.commands import program
 from common.errors import UserError
@@ -61,19 +62,20 @@ def main(argv: list[str] | None = None) -> int:
     try:
         args, flags = parse(argv)
         cells = list(itertools.product(args.methods, args.batches, args.dtypes))
-        for number, (method, batch, dtype) in enumerate(cells, 1):
-            name = f"{method}-{batch}-{dtype}"
-            print(f"sweep: {number} of {len(cells)}: {name}", flush=True)
-            more = ["--num_train_epochs", "1", *flags]
-            more += ["--method", method, "--gradient_dtype", dtype]
-            folder, worker_batch = args.output_dir / name, int(batch) // args.workers
-            command = training_command(TASK.script, folder, worker_batch, more)
-            result = launch(command, args.workers, quiet=True)
-            if result.code:
-                failed = True
-                print(f"{name} failed: {result.summary()}", file=sys.stderr)
-            else:
-                rows.append(row(load_run(folder), int(batch)))
+        with Template() as template:
+            for number, (method, batch, dtype) in enumerate(cells, 1):
+                name = f"{method}-{batch}-{dtype}"
+                print(f"sweep: {number} of {len(cells)}: {name}", flush=True)
+                more = ["--num_train_epochs", "1", *flags]
+                more += ["--method", method, "--gradient_dtype", dtype]
+                folder, worker_batch = args.output_dir / name, int(batch) // args.workers
+                command = training_command(TASK.script, folder, worker_batch, more)
+                result = launch(command, args.workers, quiet=True, place=Place(template=template))
+                if result.code:
+                    failed = True
+                    print(f"{name} failed: {result.summary()}", file=sys.stderr)
+                else:
+                    rows.append(row(load_run(folder), int(batch)))
     except UserError as error:
         print(f"sweep: {error}", file=sys.stderr)
         return 2
