@@ -74,11 +74,14 @@ class Template:
         status, theirs = os.pipe()
         given, pipes = [theirs], {}
         for number, name in enumerate(("stdin", "stdout", "stderr")):
-            given.append(number if streams[name] is None else streams[name])
-            if given[-1] == subprocess.PIPE:
-                pipes[name], given[-1] = os.pipe()
-            elif given[-1] == subprocess.DEVNULL:
-                given[-1] = os.open(os.devnull, os.O_RDWR)
+            stream = streams[name]
+            if stream is None:
+                stream = number
+            elif stream == subprocess.PIPE:
+                pipes[name], stream = os.pipe()
+            elif stream == subprocess.DEVNULL:
+                stream = os.open(os.devnull, os.O_RDWR)
+            given.append(stream)
         message = json.dumps([os.getcwd(), env[THREADS], command]).encode()
         socket.send_fds(self.connection, [message], given)
         for descriptor in set(given) - {0, 1, 2, *streams.values()}:
@@ -94,7 +97,9 @@ class Forked:
         self.stderr = None if stderr is None else os.fdopen(stderr, "rb")
         self.returncode: int | None = None
         self.status = os.fdopen(status)
-        self.pid = int(self.status.readline())
+        self.pid = int(self.status.readline() or 0)
+        if not self.pid:
+            raise UserError("no worker could be forked, as said above; --spawn starts them afresh")
 
     def wait(self, _timeout: float | None = None) -> int:
         """Its exit code, or minus the signal that ended it; one thread may wait."""
