@@ -27,6 +27,9 @@ GRADESCOPE_IDS = ("SID", "Email")
 NAMES = ("First Name", "Last Name", "Name", "Student")
 POSSIBLE = "points possible"  # what Canvas's second row begins with
 OF_CANVAS = re.compile(r"[^_]+_(?:late_)?(\d+)_\d+_.*", re.IGNORECASE)  # of its bulk download
+OF_PACK = re.compile(
+    r"([^\W_]+)_([\w-]+)"
+)  # NETID_First_Last, as `python -m grading pack` names it
 STUDENTS = "students.csv"  # in the --out folder: submission, id
 
 
@@ -54,8 +57,8 @@ def submission_keys(facts: Mapping, own: Mapping[str, list[str]]) -> list[set[st
         return [keys_of([each]) for each in own[name]]
     if facts["students"]:
         return [keys_of(list(student.values())) for student in facts["students"]]
-    canvas = OF_CANVAS.fullmatch(name)
-    return [keys_of([name, *(canvas.groups() if canvas else ())])]
+    parts = OF_CANVAS.fullmatch(name) or OF_PACK.fullmatch(name)
+    return [keys_of([name, *(parts.groups() if parts else ())])]
 
 
 def matched(
@@ -66,7 +69,8 @@ def matched(
     A student of a submission is matched by ids, and by name only if no id fits; one that fits
     several students fits none.
     """
-    by_id = [keys_of([row.get(key, "") for key in ids]) for row in rows]
+    given = [[row.get(key, "") for key in ids] for row in rows]
+    by_id = [keys_of([*each, *(text.partition("@")[0] for text in each)]) for each in given]
     by_name = [keys_of(names_of(row)) for row in rows]
     found, problems = {}, []
     for facts in submissions:
