@@ -27,9 +27,7 @@ GRADESCOPE_IDS = ("SID", "Email")
 NAMES = ("First Name", "Last Name", "Name", "Student")
 POSSIBLE = "points possible"  # what Canvas's second row begins with
 OF_CANVAS = re.compile(r"[^_]+_(?:late_)?(\d+)_\d+_.*", re.IGNORECASE)  # of its bulk download
-OF_PACK = re.compile(
-    r"([^\W_]+)_([\w-]+)"
-)  # NETID_First_Last, as `python -m grading pack` names it
+OF_PACK = re.compile(r"([^\W_]+)_([^\W\d_][\w-]*)")  # NETID_First_Last
 STUDENTS = "students.csv"  # in the --out folder: submission, id
 
 

@@ -81,6 +81,17 @@ def test_canvas_gets_the_ids_of_its_export(out, capsys):
     assert "cid cedar: another submission has the same student" in capsys.readouterr().out
 
 
+def test_what_pack_names_is_matched_by_its_id_and_else_by_its_name(out):
+    rows = [row("ann_Ann_Alder", 1.5), row("b17_Bob_Birch", 1.0), row("cid2_Cid_Cedar", 0.5)]
+    (out / "grades.json").write_text(as_json([*rows, row("submission_13", 0.1)]))
+    _, found = run(out, "--canvas", str(out / "canvas_export.csv"), "--column", "HW 3 (91)")
+    assert [(line[1], line[-1]) for line in found["canvas.csv"][2:]] == [
+        ("11", "1.5"),  # the part of its login before the @
+        ("12", "1"),
+        ("14", "0.5"),
+    ]
+
+
 def test_gradescope_gets_names_and_totals(out):
     _, found = run(out, "--gradescope", str(out / "gradescope_export.csv"))
     assert found["gradescope.csv"] == [
