@@ -1,16 +1,19 @@
 """Tokenizing the examples, and a cache that many processes share and any may die on."""
 
 import dataclasses
+import hashlib
 import multiprocessing
 import os
 import select
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-from common.data import features
+from common.data import features, glue
 from common.data.features import load_features
 from common.data.glue import GLUE_TASKS
+from common.errors import UserError
 
 import filelock
 import pytest
@@ -226,9 +229,8 @@ def test_a_damaged_cache_is_rebuilt(folder):
 def test_no_wrong_byte_in_a_cache_goes_unnoticed(folder):
     load_rte(folder)
     cache = only(folder, "*.safetensors")
-    key = features.cache_key(
-        RTE, "train", (folder / "train.tsv").read_bytes(), make_tokenizer(folder), 16
-    )
+    sha = hashlib.sha256((folder / "train.tsv").read_bytes()).hexdigest()
+    key = features.cache_key(RTE, "train", sha, make_tokenizer(folder), 16)
     whole = cache.read_bytes()
     assert features.load(cache, key)
     assert features.load(cache, key[::-1]) is None  # a cache under a name that is not its own
@@ -268,7 +270,7 @@ def test_of_workers_that_overwrite_together_the_later_take_the_first_one_s(folde
     assert builds(folder) == 2
 
 
-def test_a_lock_that_is_never_released_is_waited_for_until_a_timeout(folder, monkeypatch, caplog):
+def test_a_lock_that_is_never_released_is_waited_for_until_a_timeout(folder, caplog):
     load_rte(folder)
     cache = only(folder, "*.safetensors")
     code = (
@@ -284,15 +286,61 @@ def test_a_lock_that_is_never_released_is_waited_for_until_a_timeout(folder, mon
         load_rte(folder)  # what is cached already is read without a lock
         assert builds(folder) == 1
         cache.unlink()
-        monkeypatch.setattr(features, "LOCK_SECONDS", 0.3)
         start = time.monotonic()
-        assert len(load_rte(folder)) == 2
+        assert len(load_rte(folder, lock_seconds=0.3)) == 2
         assert 0.3 <= time.monotonic() - start < 10
     finally:
         holder.communicate(timeout=DEADLINE)
     assert builds(folder) == 2
     assert not cache.exists()
     assert "another process" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_builder_that_makes_progress_is_waited_for_beyond_the_timeout(folder, caplog):
+    load_rte(folder)
+    cache = only(folder, "*.safetensors")
+    cache.unlink()
+    code = (
+        "import filelock, pathlib, sys, time\n"
+        "with filelock.FileLock(sys.argv[1] + '.lock'):\n"
+        "    print('held', flush=True)\n"
+        "    for _ in range(120):\n"
+        "        pathlib.Path(sys.argv[1] + '.progress').write_text('')\n"
+        "        time.sleep(0.05)\n"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code, cache], stdout=subprocess.PIPE)
+    try:
+        assert select.select([holder.stdout], [], [], DEADLINE)[0]
+        assert holder.stdout.readline() == b"held\n"
+        load_rte(folder, lock_seconds=2)
+    finally:
+        holder.communicate(timeout=DEADLINE)
+    assert "another process" not in caplog.text
+    assert cache.exists()
+    assert not list(folder.glob("*.progress"))
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(folder, monkeypatch):
+    lines_of, read = glue.lines_of, []
+
+    def replaced_between(path):
+        if read:
+            write(folder, "train", path.read_text().replace("A boat", "a sail"))
+        read.append(path)
+        return lines_of(path)
+
+    monkeypatch.setattr(glue, "lines_of", replaced_between)
+    with pytest.raises(UserError, match=r"train\.tsv: changed while it was being read"):
+        load_rte(folder)
+    assert not list(folder.glob("*.safetensors"))
+
+
+def test_a_file_is_read_as_it_is_needed():
+    lines = iter([b"index\tsentence1\tsentence2\tlabel\n", *[b"0\ta\tb\tentailment\n"] * 9])
+    examples = glue.parse(RTE, "train", Path("train.tsv"), lines)
+    assert next(examples).text_a == "a"
+    assert len(list(lines)) == 8
 
 
 PROCESSES = multiprocessing.get_context("forkserver")

@@ -2,22 +2,27 @@
 
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
+import os
 import re
+import sys
 from pathlib import Path
 
 from common.data import glue
-from common.files import write_whole
+from common.errors import UserError
+from common.files import whole
 
 import filelock
 import safetensors.torch
 import tokenizers
 import torch
 import transformers
+from tqdm import tqdm
 
 FORMAT = 1  # of the cache; raise it whenever the same file and tokenizer would give other tensors
-LOCK_SECONDS = 120.0  # how long to wait for another process that builds the cache
+LOCK_SECONDS = 120.0  # how long to wait for a process that builds the cache without progress
 CHUNK = 10_000  # examples tokenized at a time: all of MNLI at once would take 3 GB
 log = logging.getLogger(__name__)
 
@@ -62,11 +67,15 @@ def load_features(  # noqa: PLR0913 what the features depend on
     """Tokenize a split, or load what an earlier run or another worker has cached.
 
     The cache is a file in `cache_dir`, or else `data_dir`, if that can be written to. Of workers
-    that start together one builds it and the others wait for `lock_seconds`; then each tokenizes
-    for itself. `overwrite` rebuilds the cache. Raises UserError for what is wrong with the data.
+    that start together one builds it and the others wait, until it makes no progress for
+    `lock_seconds`; then each tokenizes for itself. `overwrite` rebuilds the cache. Raises UserError
+    for what is wrong with the data.
     """
-    path, data = glue.read_file(glue_task, data_dir, split)
-    key = cache_key(glue_task, split, data, tokenizer, max_length)
+    path = glue.find_file(glue_task, data_dir, split)
+    sha, rows = hashlib.sha256(), 0
+    for _ in hashing(glue.lines_of(path), sha):
+        rows += 1
+    key = cache_key(glue_task, split, sha.hexdigest(), tokenizer, max_length)
     model = re.sub(r"[^\w.-]+", "-", Path(tokenizer.name_or_path).name)[:40] or "tokenizer"
     name = f"cached_{split}_{model}_{max_length}_{glue_task.name.lower()}_{key[:12]}.safetensors"
     cache = Path(cache_dir or data_dir) / name
@@ -76,7 +85,7 @@ def load_features(  # noqa: PLR0913 what the features depend on
         return features
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(filelock.FileLock(f"{cache}.lock", timeout=lock_seconds))
+            wait_for_lock(stack, cache, lock_seconds)
         except filelock.Timeout:
             log.warning("%s: still locked by another process; continuing without the cache", cache)
             cache = None
@@ -85,20 +94,81 @@ def load_features(  # noqa: PLR0913 what the features depend on
         # Another worker may have built the cache while this one waited.
         if cache and identity(cache) != outdated and (features := load(cache, key)):
             return features
-        examples = glue.parse(glue_task, split, path, data)
-        features = Features(tokenize(examples, tokenizer, max_length))
+        with Progress(cache, path, rows) as progress:
+            again = hashlib.sha256()
+            examples = glue.parse(glue_task, split, path, hashing(glue.lines_of(path), again))
+            features = Features(tokenize(progress.chunks(examples), tokenizer, max_length))
+        if again.digest() != sha.digest():
+            raise UserError(f"{path}: changed while it was being read; start again")
         if cache:
             store(cache, key, features)
         return features
 
 
-def tokenize(examples, tokenizer, max_length):
+def wait_for_lock(stack, cache, seconds):
+    """Hold a cache's lock until `stack` closes; Timeout after so long without progress."""
+    while True:
+        seen = identity(progress_file(cache))
+        try:
+            stack.enter_context(filelock.FileLock(f"{cache}.lock", timeout=seconds))
+            return
+        except filelock.Timeout:
+            if identity(progress_file(cache)) == seen:
+                raise
+
+
+def progress_file(cache):
+    """The file that a builder of the cache touches after every chunk."""
+    return cache.with_name(f"{cache.name}.progress")
+
+
+class Progress:
+    """Shows, to the user and to the workers that wait, how far the builder of a cache is."""
+
+    def __init__(self, cache, path, rows):
+        self.file = progress_file(cache) if cache else None
+        self.bar = tqdm(
+            total=rows,
+            desc=f"tokenizing {path.name}",
+            unit="row",
+            leave=False,
+            disable=rows < 2 * CHUNK,
+            mininterval=0.1 if sys.stderr.isatty() else 10,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.bar.close()
+        if self.file:
+            with contextlib.suppress(OSError):
+                self.file.unlink()
+
+    def chunks(self, examples):
+        """Yield `examples` in lists of CHUNK, noting each."""
+        while chunk := list(itertools.islice(examples, CHUNK)):
+            if self.file:
+                with contextlib.suppress(OSError):  # a full disk, say
+                    self.file.write_text("")
+            yield chunk
+            self.bar.update(len(chunk))
+
+
+def hashing(lines, sha):
+    """Yield lines, each once it has gone into a hash."""
+    for line in lines:
+        sha.update(line)
+        yield line
+
+
+def tokenize(chunks, tokenizer, max_length):
     """The tensors of Features: of each example at most `max_length` tokens, cut longest first."""
     assert max_length > tokenizer.num_special_tokens_to_add(pair=True)  # or nothing is cut
     names = [x for x in ("input_ids", "token_type_ids") if x in tokenizer.model_input_names]
-    flat, lengths = {name: [] for name in names}, [0]
-    for start in range(0, len(examples), CHUNK):
-        text_a, text_b, _ = zip(*examples[start : start + CHUNK], strict=True)
+    flat, lengths, labels = {name: [] for name in names}, [0], []
+    for chunk in chunks:
+        text_a, text_b, label = zip(*chunk, strict=True)
         encoded = tokenizer(
             list(text_a),
             None if text_b[0] is None else list(text_b),
@@ -106,25 +176,26 @@ def tokenize(examples, tokenizer, max_length):
             max_length=max_length,
             return_attention_mask=False,
         )
+        labels += label
         lengths += map(len, encoded["input_ids"])
         for name in names:
             ids = [token for row in encoded[name] for token in row]
             flat[name].append(torch.tensor(ids, dtype=torch.int32))
-    tensors = {name: torch.cat(parts) for name, parts in flat.items()}
+    tensors = {name: torch.cat(flat.pop(name)) for name in names}  # one at a time in two copies
     tensors["offsets"] = torch.tensor(lengths).cumsum(0)
-    if examples[0].label is not None:
-        tensors["labels"] = torch.tensor([example.label for example in examples])
+    if labels[0] is not None:
+        tensors["labels"] = torch.tensor(labels)
     return tensors
 
 
-def cache_key(glue_task, split, data, tokenizer, max_length):
+def cache_key(glue_task, split, file_digest, tokenizer, max_length):
     """The sha256 of everything that the features depend on."""
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     del state["truncation"], state["padding"]  # set by the last call; every call sets them
     sources = [
         FORMAT,
         [tokenizers.__version__, transformers.__version__],
-        [repr(glue_task), split, hashlib.sha256(data).hexdigest(), max_length],
+        [repr(glue_task), split, file_digest, max_length],
         [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side],
         [tokenizer.split_special_tokens, state],
     ]
@@ -159,8 +230,13 @@ def load(cache, key):
 def store(cache, key, features):
     """Write a cache file whole or not at all; the lock on it must be held."""
     tensors = features.tensors | {"seal": torch.tensor(seal(key, features))}
-    with contextlib.suppress(OSError):  # a full disk, say: the features are in memory anyway
-        write_whole(cache, safetensors.torch.save(tensors))
+    with contextlib.suppress(OSError, safetensors.SafetensorError), whole(cache) as part:
+        part.touch()  # a full disk, say, costs the cache alone: the features are in memory
+        mode = part.stat().st_mode
+        safetensors.torch.save_file(tensors, part)  # makes it readable by its owner alone
+        part.chmod(mode)
+        with part.open("r+b") as file:
+            os.fsync(file.fileno())
 
 
 def identity(path):

@@ -1,7 +1,9 @@
 """GLUE's tasks in one table, the rows of their files as Examples, and their metrics."""
 
 import codecs
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,19 +86,17 @@ def read_examples(task: GlueTask, data_dir: str | Path, split: str) -> list[Exam
 
     Raises UserError with the file, the line, the value and the fix.
     """
-    return parse(task, split, *read_file(task, data_dir, split))
+    path = find_file(task, data_dir, split)
+    return list(parse(task, split, path, lines_of(path)))
 
 
-def read_file(task: GlueTask, data_dir: str | Path, split: str) -> tuple[Path, bytes]:
-    """The file of one split and its bytes; raises UserError if it is not there."""
+def find_file(task: GlueTask, data_dir: str | Path, split: str) -> Path:
+    """The file of one split; raises UserError if it is not there."""
     folder, name = Path(data_dir), task.files.get(split)
     if name is None:
         raise UserError(f"{task.name} has no {split} split, only {', '.join(task.files)}")
     if (path := folder / name).is_file():
-        try:
-            return path, path.read_bytes()
-        except OSError as problem:
-            raise UserError(f"{path}: cannot be read ({problem.strerror})") from None
+        return path
     if (folder / task.name / name).is_file():
         raise UserError(f"--data_dir {folder}: is the parent folder; use {folder / task.name}")
     what = f"has no {name}" if folder.is_dir() else "is not a folder"
@@ -106,54 +106,67 @@ def read_file(task: GlueTask, data_dir: str | Path, split: str) -> tuple[Path, b
     )
 
 
-def parse(task: GlueTask, split: str, path: Path, data: bytes) -> list[Example]:
-    """The examples in a file's bytes; raises UserError, which names `path`."""
-    rows = rows_of(path, data)
+def lines_of(path: Path) -> Iterator[bytes]:
+    """Yield a file's lines with their ends; raises UserError if it cannot be read."""
     try:
-        if examples := examples_of(task, split, path, rows):
-            return examples
-        raise UserError(f"{path}: contains no examples; download the file again")
+        with path.open("rb") as file:
+            yield from file
+    except OSError as problem:
+        raise UserError(f"{path}: cannot be read ({problem.strerror})") from None
+
+
+def parse(task: GlueTask, split: str, path: Path, lines: Iterable[bytes]) -> Iterator[Example]:
+    """Yield the examples in a file's lines; raises UserError, which names `path`."""
+    rows = rows_of(path, lines)
+    first = list(islice(rows, 2))
+    try:
+        examples = examples_of(task, split, path, chain(first, rows))
+        yield from chain([next(examples)], examples)
+    except StopIteration:
+        raise UserError(f"{path}: contains no examples; download the file again") from None
     except UserError as problem:
-        fits = [other.name for other in GLUE_TASKS.values() if looks_like(other, split, path, rows)]
+        fits = [o.name for o in GLUE_TASKS.values() if looks_like(o, split, path, first)]
         if not fits or task.name in fits:
             raise
         raise UserError(
             f"{problem}\nIt looks like {' or '.join(fits)}, not {task.name}; it begins with: "
-            f"{' | '.join(rows[0][1]):.100}\nCorrect --data_dir or --task_name."
+            f"{' | '.join(first[0][1]):.100}\nCorrect --data_dir or --task_name."
         ) from None
 
 
-def rows_of(path, data):
-    """(line number, columns) of every line that is not blank.
+def rows_of(path, lines):
+    """Yield (line number, columns) of every line that is not blank.
 
     Lines end at \\n alone (str.splitlines would also split at the U+2028 or \\x85 in some texts),
     columns at every tab: GLUE's quotes are unbalanced and have no meaning.
     """
-    data = data.removeprefix(codecs.BOM_UTF8)
-    try:
-        lines = data.decode().split("\n")
-    except UnicodeDecodeError as error:
-        line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
-        raise UserError(
-            f"{path}, line {line}: byte 0x{byte:02x} is not UTF-8; download the file again"
-        ) from None
-    lines = [line.removesuffix("\r") for line in lines]
-    return [(number, line.split("\t")) for number, line in enumerate(lines, 1) if line]
+    for number, line in enumerate(lines, 1):
+        data = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        try:
+            text = data.decode().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{path}, line {number}: byte 0x{data[error.start]:02x} is not UTF-8; "
+                "download the file again"
+            ) from None
+        if text:
+            yield number, text.split("\t")
 
 
 def examples_of(task, split, path, rows):
-    """The examples in a file's rows, their columns found by place in the header.
+    """Yield the examples in a file's rows, their columns found by place in the header.
 
     A row that ends before the last of these is an error, or skipped where GLUE does so (QQP).
     Columns beyond the header's are ignored, as by the loaders that GLUE's row counts come from:
     a stray tab in a sentence shifts what follows, and is an error where that is the label.
     """
-    if not rows:
-        return []
+    rows = iter(rows)
     labeled = not split.startswith("test")
     header = task.no_header if labeled else ()
     if not header:
-        (_, header), *rows = rows
+        _, header = next(rows, (0, None))
+        if header is None:
+            return
     wanted = (*task.text, task.label) if labeled else task.text
     if missing := [name for name in wanted if name not in header]:
         raise UserError(
@@ -161,18 +174,16 @@ def examples_of(task, split, path, rows):
             "download the file again"
         )
     places = [header.index(name) for name in wanted]
-    examples = []
     for line, row in rows:
         if task.skip_short and len(row) <= max(places):
             continue
         try:
-            examples.append(example_of(task, row, places))
+            yield example_of(task, row, places)
         except ValueError as problem:
             raise UserError(
                 f"{path}, line {line}: {problem} ({len(row)} columns; there should be "
                 f"{len(header)}). Is there a stray tab? If not, download the file again"
             ) from None
-    return examples
 
 
 def example_of(task, row, places):
@@ -202,7 +213,7 @@ def label_of(task, word):
 def looks_like(task, split, path, rows):
     """Whether the first rows of a file can be read as that task's."""
     try:
-        return bool(examples_of(task, split, path, rows[:2]))
+        return any(examples_of(task, split, path, rows))
     except UserError:
         return False
 
