@@ -85,7 +85,10 @@ def value_of(flag, text):
         raise UserError(f"--{flag.name} {text}: must be {kind}") from None
     if flag.at_least is not None and not flag.at_least <= value < float("inf"):
         why = " (lower ports need root)" if flag.name == "master_port" else ""
-        raise UserError(f"--{flag.name} {text}: must be at least {flag.at_least:g}{why}")
+        finite = " and finite" if flag.type is float else ""
+        raise UserError(f"--{flag.name} {text}: must be at least {flag.at_least:g}{finite}{why}")
+    if flag.at_most is not None and value > flag.at_most:
+        raise UserError(f"--{flag.name} {text}: must be at most {flag.at_most}")
     return value
 
 
@@ -132,6 +135,8 @@ def contradictions(args):
         )
     if args.dropout is not None and (args.dropout > 1 or -1 < args.dropout < 0):
         problems.append(f"--dropout {args.dropout:g}: must be 0 to 1, or -1 for the checkpoint's")
+    if args.max_grad_norm == 0:
+        problems.append("--max_grad_norm 0: would make every gradient 0; for no clipping, give 1e9")
     if args.max_steps == 0:
         problems.append("--max_steps 0: must be at least 1, or -1 to train by epochs")
     if args.report_to == "tensorboard" and not find_spec("tensorboard"):
@@ -169,6 +174,12 @@ def folder_problems(args):
     if args.output_dir is None:
         return problems
     output = Path(args.output_dir)
+    try:
+        output.stat()
+    except FileNotFoundError:
+        return problems
+    except OSError as error:  # too long a name, or a folder that may not be entered
+        return [*problems, f"--output_dir {output}: {error.strerror}; choose a writable folder"]
     if output.exists() and not output.is_dir():
         problems.append(f"--output_dir {output}: is a file, not a folder")
     elif (output / "run.json").exists() and args.do_train and not args.overwrite_output_dir:

@@ -1,11 +1,17 @@
 """Files that are there whole or not at all, and archives whose bytes depend on content alone."""
 
 import contextlib
+import errno
+import fcntl
+import json
 import os
 import shutil
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import IO
+
+from common.errors import UserError
 
 
 @contextlib.contextmanager
@@ -45,8 +51,53 @@ def save_model(model, tokenizer, folder: Path) -> None:
     """`save_pretrained` into `folder`, each file whole or not at all."""
     part = folder / "saving.part"
     shutil.rmtree(part, ignore_errors=True)
-    model.save_pretrained(part)
-    tokenizer.save_pretrained(part)
-    for file in part.iterdir():
-        file.replace(folder / file.name)
-    part.rmdir()
+    try:
+        model.save_pretrained(part)
+        tokenizer.save_pretrained(part)
+        for file in part.iterdir():
+            file.replace(folder / file.name)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def disk_full(error: BaseException, folder: Path | str) -> str:
+    """A line with path and space if a full disk caused `error`, in `folder` or a file; else ""."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    signs = ("No space left on device", "Disk quota exceeded")  # of libraries that are not Python
+    if not full and not any(sign in str(error) for sign in signs):
+        return ""
+    path = getattr(error, "filename", None) or folder
+    usage = shutil.disk_usage(folder)
+    return (
+        f"{path}: the disk is full ({usage.free / 1e6:.1f} MB free of {usage.total / 1e6:.0f} MB "
+        "for this user); free some space, or choose a folder on another disk"
+    )
+
+
+def claim(folder: Path, rank: int) -> IO[str]:
+    """Claim this rank's place in a run's folder, until the returned file is closed.
+
+    The lock is on the rank's file of steps, and dies with its process. Raises UserError if another
+    process holds it, with its host, number and start, which are in run.json.
+    """
+    file = (folder / f"steps.rank{rank}.jsonl").open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise UserError(
+            f"--output_dir {folder}: another run is writing there ({writer(folder)}); choose "
+            "another folder, or end that run"
+        ) from None
+    except OSError:  # a file system without locks
+        pass
+    return file
+
+
+def writer(folder: Path) -> str:
+    """Which run writes in a folder, by its run.json."""
+    try:
+        facts = json.loads((folder / "run.json").read_text())
+        return f"on {facts['host']}, process {facts['process']}, since {facts['start']}"
+    except (OSError, ValueError, KeyError):
+        return "it has just started"

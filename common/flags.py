@@ -16,6 +16,7 @@ class Flag(NamedTuple):
     default: Any
     help: str
     at_least: float | None = None
+    at_most: float | None = None
 
 
 FLAGS = [
@@ -33,7 +34,7 @@ FLAGS = [
     Flag("learning_rate", float, 5e-5, "AdamW's first learning rate", 0),
     Flag("weight_decay", float, 0.0, "weight decay, not applied to biases and LayerNorm", 0),
     Flag("adam_epsilon", float, 1e-8, "AdamW's epsilon", 0),
-    Flag("max_grad_norm", float, 1.0, "gradients are clipped to this norm", 0),
+    Flag("max_grad_norm", float, 1.0, "gradients are clipped to this norm (1e9: they are not)", 0),
     Flag("num_train_epochs", float, 3.0, "passes over the training set", 0.01),
     Flag("max_steps", int, -1, "exactly this many updates instead (-1: by epochs)", -1),
     Flag("warmup_steps", int, 0, "updates of linear warm-up before the linear decay", 0),
@@ -43,16 +44,19 @@ FLAGS = [
     Flag("do_lower_case", bool, False, "lower-case the input, whatever the tokenizer's default"),
     Flag("overwrite_output_dir", bool, False, "replace an earlier run in --output_dir"),
     Flag("overwrite_cache", bool, False, "tokenize again, even if there are cached features"),
-    Flag("seed", int, 42, "seed for new weights, data order and dropout", 0),
+    Flag("seed", int, 42, "seed for new weights, data order and dropout", 0, 2**32 - 1),
     Flag("no_cuda", bool, False, "use the CPU even if there are GPUs"),
     Flag("fp16", bool, False, "16-bit mixed precision (bfloat16: needs no loss scaling)"),
     Flag("dropout", float, -1.0, "override the checkpoint's dropout (-1: keep it)", -1),
     Flag("padded", bool, False, "compute on padding, too: same losses, slower (to compare)"),
     Flag("backend", ("auto", "gloo", "nccl"), "auto", "auto: nccl if every worker has its own GPU"),
+    Flag("allow_nan", bool, False, "go on where a loss or a gradient is not finite"),
     Flag("trace", int, 0, "steps after the first to trace with torch.profiler (0: none)", 0),
     Flag("report_to", ("none", "tensorboard"), "none", "live view of loss, phases and bytes"),
     Flag("time_all_reduce", bool, False, "time a bare all_reduce of the gradients' bytes first"),
-    Flag("timeout", float, 300.0, "seconds to wait for other workers, in any collective", 1),
+    Flag(
+        "timeout", float, 300.0, "seconds to wait for other workers, in any collective", 1, 604800
+    ),
     Flag("master_ip", str, "", "rank 0's address, as every worker reaches it"),
     Flag("master_port", int, -1, "a free port there, the same for every worker", 1024),
     Flag("world_size", int, 1, "number of workers", 1),

@@ -5,7 +5,8 @@ import signal
 import sys
 import traceback
 
-from common.errors import UserError
+from common.errors import RunError, UserError
+from common.files import disk_full
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -16,7 +17,7 @@ def run(main, script, flags=()):
     Exits 0 only if the whole run succeeded, 2 after a user error, 130 after Ctrl-C and 1 after
     anything else. A worker that fails reports it to the others, which then name it.
     """
-    world, code = None, 1
+    args, world, code = None, None, 1
     try:
         from common import cli  # here, as these imports take seconds: Ctrl-C may come first
         from common.workers import world as workers
@@ -36,11 +37,11 @@ def run(main, script, flags=()):
         from common.workers import heartbeat
         from common.workers.stacks import stack_of
 
-        todo = unfinished(error)
-        reason = todo or traceback.format_exception_only(error)[-1].strip()
-        if todo:
+        explained = explain(error, args.output_dir if args else ".")
+        reason = explained or traceback.format_exception_only(error)[-1].strip()
+        if explained:
             below_progress_bar = "\n" if world and world.rank == 0 else ""
-            print(f"{below_progress_bar}{todo}", file=sys.stderr)
+            print(f"{below_progress_bar}{explained}", file=sys.stderr)
         elif not heartbeat.is_loss_of_peer(error):
             traceback.print_exc()
         elif world:
@@ -51,6 +52,13 @@ def run(main, script, flags=()):
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a broken process group may hang or abort in its destructors
+
+
+def explain(error, folder):
+    """The one line of an error that needs no traceback; "" for others."""
+    if isinstance(error, RunError):
+        return str(error)
+    return unfinished(error) or disk_full(error, folder)
 
 
 def unfinished(error):

@@ -41,6 +41,7 @@ CONTRACT = {
     "seed": ("7", 7, 42),
     "no_cuda": ("", True, False),
     "fp16": ("", True, False),
+    "allow_nan": ("", True, False),
     "dropout": ("0", 0.0, -1.0),
     "padded": ("", True, False),
     "backend": ("gloo", "gloo", "auto"),
@@ -135,15 +136,19 @@ MISTAKES = {
     "--learning_rate fast": "--learning_rate fast: must be a number",
     "--learning_rate -0.1": "--learning_rate -0.1: must be at least 0",
     "--learning_rate nan": "--learning_rate nan: must be at least 0",
-    "--max_grad_norm inf": "--max_grad_norm inf: must be at least 0",
+    "--max_grad_norm inf": "--max_grad_norm inf: must be at least 0 and finite",
+    "--max_grad_norm 0": "--max_grad_norm 0: would make every gradient 0; for no clipping, give",
+    "--learning_rate inf": "--learning_rate inf: must be at least 0 and finite",
     "--num_train_epochs 0": "--num_train_epochs 0: must be at least 0.01",
     "--max_steps 0": "--max_steps 0: must be at least 1, or -1 to train by epochs",
     "--max_steps -2": "--max_steps -2: must be at least -1",
     "--seed -1": "--seed -1: must be at least 0",
+    "--seed 18446744073709551616": "--seed 18446744073709551616: must be at most 4294967295",
     "--dropout 1.5": "--dropout 1.5: must be 0 to 1, or -1 for the checkpoint's",
     "--dropout -0.5": "--dropout -0.5: must be 0 to 1, or -1 for the checkpoint's",
     "--backend mpi": "--backend mpi: must be one of auto, gloo, nccl",
     "--timeout 0": "--timeout 0: must be at least 1",
+    "--timeout 1e12": "--timeout 1e12: must be at most 604800",
     "--task_name RTF": "--task_name RTF: must be one of CoLA, SST-2, ",
     "--data_dir nowhere": "--data_dir nowhere: no such folder (relative to ",
     "--output_dir file": "--output_dir file: is a file, not a folder",
@@ -171,6 +176,12 @@ def test_all_mistakes_are_reported_at_once(folder):
     assert len(lines) == len(flags)
     for mistake in flags.values():
         assert sum(line.startswith(MISTAKES[mistake]) for line in lines) == 1, mistake
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_output_folder_whose_name_is_too_long_is_reported():
+    (line,) = problems(f"{FEW} --output_dir {'x' * 300}")
+    assert line.endswith("x: File name too long; choose a writable folder")
 
 
 def test_a_flag_without_its_value_is_reported_with_the_others():

@@ -28,6 +28,7 @@ def describe(args, world, model, splits):
         },
         "git_commit": git_commit(Path(__file__).parent),
         "host": platform.node(),
+        "process": os.getpid(),
         "processor": torch.cuda.get_device_name(world.device) if cuda else processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),

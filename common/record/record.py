@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 from common.errors import UserError
-from common.files import save_model, write_whole
+from common.files import claim, disk_full, save_model, write_whole
 from common.record.all_reduce import time_all_reduce
 from common.record.clock import Clock
 from common.record.facts import describe, now
+from common.record.finite import FiniteNumbers
 from common.record.first_losses import FirstLosses
 from common.record.live import start_live_view
 from common.record.schedule import Schedule
@@ -26,8 +27,11 @@ class Record:
         self.world = world
         self.data = data
         self.folder = Path(args.output_dir)
+        self.held = hold(self.folder, world.rank)
         self.schedule = Schedule(data.total_steps)
         self.clock = Clock(world, model, optimizer)
+        if not args.allow_nan:
+            FiniteNumbers(world, model, optimizer, self.schedule)
         self.first_losses = FirstLosses(world)
         self.seconds = []
         self.metrics = []
@@ -54,7 +58,6 @@ class Record:
         Every rank removes its own; rank 0 also those of ranks that this run does not have.
         """
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
             (self.folder / f"trace.rank{self.world.rank}.json").unlink(missing_ok=True)
             if self.world.rank == 0:
                 for old in self.folder.glob("*.rank*.json*"):
@@ -64,9 +67,7 @@ class Record:
                 for name in ("run.json", "eval_results.txt"):
                     (self.folder / name).unlink(missing_ok=True)
         except OSError as error:
-            raise UserError(
-                f"--output_dir {self.folder}: {error.strerror}; choose a writable folder"
-            ) from None
+            raise not_writable(self.folder, error) from None
 
     def epochs(self):
         """Yield the epochs of a run: from 1, or only 0 where nothing is trained."""
@@ -165,6 +166,7 @@ class Record:
             save_model(getattr(model, "module", model), self.data.tokenizer, self.folder)
         self.facts["end"] = now()
         self.write()
+        self.held.close()
 
     def write(self):
         """Rank 0 writes run.json; its `end` is null until the run has succeeded."""
@@ -177,3 +179,18 @@ class Record:
         if self.world.rank == 0:
             self.bar.write(text)
             sys.stdout.flush()
+
+
+def hold(folder, rank):
+    """Create a run's folder, if it is not there, and claim it; raises UserError where it cannot."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return claim(folder, rank)
+    except OSError as error:
+        if disk_full(error, folder.parent):
+            raise
+        raise not_writable(folder, error) from None
+
+
+def not_writable(folder, error):
+    return UserError(f"--output_dir {folder}: {error.strerror}; choose a writable folder")
