@@ -8,6 +8,7 @@ from pickle import UnpicklingError
 from urllib.parse import urlsplit
 
 from common.errors import UserError
+from common.models.complete import check_complete
 from common.models.dropout import use_fast_dropout
 from common.models.tiny import tiny_model, tiny_tokenizer
 from common.models.unpad import unpad
@@ -73,9 +74,11 @@ def load_checkpoint(args, num_labels):
     where = {"cache_dir": args.cache_dir or None, "local_files_only": offline}
     lower = {"do_lower_case": True} if args.do_lower_case else {}
     try:
-        return from_pretrained(args, num_labels, lower, where)
-    except NotImplementedError:
-        raise  # the code is not finished: nothing is wrong with the checkpoint
+        model, tokenizer = from_pretrained(args, num_labels, lower, where)
+        check_complete(model, tokenizer, args)
+        return model, tokenizer
+    except (NotImplementedError, UserError):
+        raise  # the code is not finished, or what is missing has been said
     except (OSError, ValueError, RuntimeError, SafetensorError, UnpicklingError) as error:
         reason, fix = explain_checkpoint(error, args, num_labels, offline)
         raise UserError(
@@ -88,7 +91,10 @@ def explain_checkpoint(error, args, num_labels, offline):
     """Why a checkpoint could not be loaded, and what to do."""
     name, reason = args.model_name_or_path, str(error).strip().splitlines()[0]
     if "ignore_mismatched_sizes" in str(error):
-        labels = f"its weights do not fit a classifier with {args.task_name}'s {num_labels} labels"
+        labels = (
+            "its weights do not fit its config.json or a classifier with "
+            f"{args.task_name}'s {num_labels} labels"
+        )
         return labels, "give a model without a classifier, or one for as many labels"
     if offline:
         reason = f"the hub ({constants.ENDPOINT}) is not responding, and it is not in the cache"

@@ -1,6 +1,7 @@
 """The model of a run: where it comes from, its seeds, its dropout, its optimizer."""
 
 import copy
+import json
 import os
 import shutil
 import socket
@@ -17,6 +18,7 @@ from common.models.optimizer import make_optimizer
 from common.models.tiny import tiny_model, tiny_tokenizer
 
 import pytest
+import safetensors.torch
 import torch
 import transformers
 from transformers import AutoModel
@@ -162,6 +164,41 @@ def test_a_model_that_cannot_be_had_is_told_with_the_fix(
 
 
 @pytest.mark.timeout(120)
+def spoil(folder, part):
+    """Take a part of a checkpoint away, or spoil it."""
+    config, weights = folder / "config.json", folder / "model.safetensors"
+    if part == "tokenizer":
+        for file in folder.glob("tokenizer*"):
+            file.unlink()
+    elif part == "weights":
+        tensors = safetensors.torch.load_file(weights)
+        tensors["encoder.layer.1.output.dense.weight"][3, 5] = float("nan")
+        safetensors.torch.save_file(tensors, weights, {"format": "pt"})
+    else:
+        config.write_text(json.dumps(json.loads(config.read_text()) | part))
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (
+            "tokenizer",
+            r"the model has 2000 tokens, but the tokenizer of .* has 5; .*json",
+        ),
+        ("weights", r"weight bert.encoder.layer.1.output.dense.weight is not finite"),
+        ({"num_hidden_layers": 3}, r"names 3 layers, but model.safetensors holds 2"),
+        ({"num_hidden_layers": 1}, r"names 1 layers, but model.safetensors holds 2"),
+        ({"hidden_size": 64}, r"its weights do not fit its config.json or"),
+        ({"vocab_size": 50}, r"its weights do not fit its config.json or"),
+    ],
+)
+def test_a_checkpoint_that_is_half_there_is_refused(load, checkpoint, tmp_path, part, said):
+    folder = shutil.copytree(checkpoint, tmp_path / "half")
+    spoil(folder, part)
+    with pytest.raises(UserError, match=said):
+        load(folder)
+
+
 def test_a_hub_that_cannot_be_reached_is_told_in_one_line(tmp_path):
     """With a port that nothing listens on, while we hold it."""
     with socket.socket() as held:
