@@ -10,6 +10,7 @@ for MRPC's dev ids Hugging Face's glue.py, whose dataset_infos.json has the sums
 import argparse
 import hashlib
 import json
+import lzma
 import re
 import shutil
 import stat
@@ -36,6 +37,8 @@ LOCK_SECONDS = 600
 CHUNK_BYTES = 1 << 16
 ARCHIVE_BYTES = 1 << 30  # MNLI's, the largest, has 0.3e9
 ROW_BYTES = 4096  # GLUE's rows average well under a kilobyte; more suggests a zip bomb
+DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # what reading an archive may raise
+DAMAGE += (EOFError, KeyError, RuntimeError, ValueError)
 WORK = ".download"  # in data_dir: the lock, started downloads, unpacking
 RECORDS = "checksums.json"  # in data_dir
 FIX = "run again, or give --source a mirror or a folder that holds the archives"
@@ -123,6 +126,7 @@ def copy(chunks: Iterable[bytes], target: Path, limit: int, total: int | None, m
     with target.open(mode) as file, tqdm(total=total, initial=file.tell(), **style) as bar:
         for chunk in chunks:
             if max(total or 0, file.tell() + len(chunk)) > limit:
+                target.unlink()
                 raise DownloadError(f"{target.name} is refused: over {limit:,} bytes; {FIX}")
             bar.update(file.write(chunk))
 
@@ -270,7 +274,7 @@ def unpack(paths: list[Path], rows: dict[str, int], folder: Path) -> None:
             unzip(paths[0], rows, folder)
         else:
             shutil.copyfile(paths[0], target)
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, ValueError) as error:
+    except DAMAGE as error:
         names = " ".join(path.name for path in paths)
         raise DownloadError(f"{names}: not the data of GLUE ({error}); {FIX}") from error
 
@@ -316,7 +320,7 @@ def read_records(path: Path) -> dict[str, str]:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return {}
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise UserError(
             f"{path} is damaged ({error}); delete it to record the checksums again"
         ) from error

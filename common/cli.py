@@ -166,10 +166,13 @@ def task_problems(args):
 def folder_problems(args):
     """The problems with --data_dir and --output_dir."""
     problems = []
-    if args.data_dir is not None and not Path(args.data_dir).is_dir():
+    if args.data_dir is not None and not os.path.isdir(args.data_dir):
+        at_root = Path(args.data_dir).parent == Path("/") and "GLUE_DIR" not in os.environ
+        unset = "; GLUE_DIR is not set in this shell" if at_root else ""
         problems.append(
-            f"--data_dir {args.data_dir}: no such folder (relative to {Path.cwd()}); `python "
-            "download_glue_data.py --data_dir glue_data --tasks RTE` downloads RTE to glue_data/RTE"
+            f"--data_dir {args.data_dir}: no such folder (relative to {Path.cwd()}){unset}; "
+            "`python download_glue_data.py --data_dir glue_data --tasks RTE` downloads RTE to "
+            "glue_data/RTE"
         )
     if args.output_dir is None:
         return problems

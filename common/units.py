@@ -16,7 +16,7 @@ def bits_per_second(rate):
     number, unit = rate[:-4], rate[-4:].lower()
     try:
         bits = float(number) * units[unit]
-        assert bits >= 10**5
+        assert 10**5 <= bits <= 10**15
     except (ValueError, KeyError, AssertionError):
         raise UserError(f"rate {rate!r}: write it as 100mbit or 1gbit (at least 100kbit)") from None
     return int(bits)

@@ -50,7 +50,7 @@ def load_run(folder: Path | str) -> Run:
     """The run in a folder; raises UserError for one that is missing, unfinished, or newer."""
     folder = Path(folder)
     try:
-        facts = json.loads((folder / "run.json").read_text())
+        facts = json.loads(text_of(folder / "run.json"))
         if facts["format"] > FORMAT:
             raise UserError(
                 f"{folder}: its records have format {facts['format']}, but this version reads up "
@@ -60,17 +60,19 @@ def load_run(folder: Path | str) -> Run:
         facts = upgrade(facts, version)
         if facts["end"] is None:
             raise UserError(f"{folder}: this run did not finish; run it again")
-        files = [folder / f"steps.rank{rank}.jsonl" for rank in range(facts["world_size"])]
-        steps = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+        files = (folder / f"steps.rank{rank}.jsonl" for rank in range(facts["world_size"]))
+        steps = [[json.loads(line) for line in text_of(file).splitlines()] for file in files]
         file = folder / "traffic.rank0.json"
-        traffic = upgrade(json.loads(file.read_text()), version) if file.exists() else {}
+        traffic = upgrade(json.loads(text_of(file)), version) if file.exists() else {}
     except FileNotFoundError as error:
         raise UserError(
             f"{folder} contains no {Path(error.filename).name}, so it is not a run folder"
         ) from None
     except NotADirectoryError:
         raise UserError(f"{folder} is a file; give the folder of a run") from None
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except UserError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{folder}: its records cannot be read ({error!r}); run it again") from None
     return Run(folder, facts, steps, traffic)
 
@@ -82,3 +84,10 @@ def load_runs(folders: Iterable[Path]) -> list[Run]:
         inner = sorted(file.parent for file in folder.rglob("run.json"))
         found += [folder] if (folder / "run.json").exists() or not inner else inner
     return [load_run(folder) for folder in found]
+
+
+def text_of(path: Path) -> str:
+    """The text of a file; a FIFO or a device, from which reading may never end, is none."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path.name} is not a file")
+    return path.read_text()

@@ -179,6 +179,14 @@ def test_all_mistakes_are_reported_at_once(folder):
 
 
 @pytest.mark.usefixtures("folder")
+def test_a_glue_dir_that_is_not_set_is_named(monkeypatch):
+    monkeypatch.delenv("GLUE_DIR", raising=False)
+    (line,) = problems(f"{FEW} --data_dir /RTE")  # of $GLUE_DIR/RTE
+    assert line.startswith("--data_dir /RTE: no such folder (relative to ")
+    assert "; GLUE_DIR is not set in this shell; " in line
+
+
+@pytest.mark.usefixtures("folder")
 def test_an_output_folder_whose_name_is_too_long_is_reported():
     (line,) = problems(f"{FEW} --output_dir {'x' * 300}")
     assert line.endswith("x: File name too long; choose a writable folder")

@@ -1,9 +1,11 @@
 """The reader of run folders: records of this format, of the one before, and broken ones."""
 
 import json
+import os
 
 from common.errors import UserError
 from common.record.format import FORMAT
+from common.units import bits_per_second
 from report.runs import load_run
 
 import pytest
@@ -76,3 +78,28 @@ def test_what_cannot_be_read_is_a_user_error(tmp_path, facts, says):
 def test_a_folder_that_is_not_a_run_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match=r"contains no run\.json, so it is not a run folder"):
         load_run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["run.json", "steps.rank0.jsonl"])
+def test_a_pipe_in_place_of_a_record_is_not_waited_for(tmp_path, name):
+    folder = tmp_path / "run"
+    write_run(folder, {"format": FORMAT, "end": "now", "world_size": 1}, COUNTS)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(UserError, match=r"cannot be read|contains no"):
+        load_run(folder)
+
+
+@pytest.mark.parametrize("facts", [[], "text", 7, None, {"format": FORMAT, "world_size": 10**9}])
+def test_facts_of_another_shape_are_a_user_error(tmp_path, facts):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps(facts))
+    with pytest.raises(UserError, match=r"cannot be read|contains no"):
+        load_run(folder)
+
+
+@pytest.mark.parametrize("rate", ["infgbit", "nangbit", "1e30gbit", "1kbit", "fast"])
+def test_a_rate_that_no_link_has_is_a_user_error(rate):
+    with pytest.raises(UserError, match=f"rate '{rate}': write it as"):
+        bits_per_second(rate)
