@@ -22,8 +22,7 @@ from grading.commands import command_of, placeholders
 from grading.hand_in.archive import copy
 from grading.mapping import Mapping
 from grading.plan import Run
-from grading.reference import REFERENCE, has_reference
-from grading.sandbox.remote import in_process
+from grading.reference import has_reference
 from grading.sandbox.sandbox import run_workers
 from grading.sandbox.session import Session
 from grading.sandbox.temporary import inner_folder
@@ -166,10 +165,7 @@ class Runner:
         except ValueError as error:
             return Evidence(setting, seen, why=str(error))
         replayed = partial(
-            in_process,
-            REFERENCE,
-            "replay",
-            self.session.inputs / "model",
+            self.session.reference,
             rows,
             setting.max_grad_norm,
             setting.learning_rate,

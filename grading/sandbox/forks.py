@@ -13,22 +13,19 @@ FORKS.set_forkserver_preload(["common.preload"])
 KEPT = ("PATH", "HOME", "LANG", "LC_", "TMPDIR", "TZ", "PYTHON", "LD_", "DYLD_", "VIRTUAL_ENV")
 KEPT += ("OMP_", "MKL_", "TORCH", "CUDA", "HF_", "USER", "LOGNAME")
 LOCK = threading.Lock()
-STARTED = threading.Event()
 
 
 def fork(target: Callable, *arguments: Any):
     """Start a process of the server's that calls `target`; returns the process."""
     with LOCK:
-        if not STARTED.is_set():
-            start_server()
-            STARTED.set()
+        start_server()
     process = FORKS.Process(target=target, args=arguments, daemon=True)
     process.start()
     return process
 
 
 def start_server() -> None:
-    """Start the server with few of the variables of this process's environment."""
+    """Start the server, unless it runs, with few of the variables of this process's environment."""
     before = dict(os.environ)
     try:
         for name in before:

@@ -1,32 +1,62 @@
 """What all submissions that are graded together share: the inputs, and a reference time."""
 
+import hashlib
+import pickle
 import shutil
+from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
 from cluster.ports import free_port
 from grading import inputs
 from grading.plan import Run
+from grading.reference import REFERENCE
 from grading.sandbox.remote import in_process
 from grading.sandbox.sandbox import run_workers
 from grading.sandbox.temporary import PrivateFolder, inner_folder, remove_abandoned
 
+MOST_REFERENCES = 32  # that are kept: at most half a megabyte each
 FLAT = Path(__file__).with_name("flat_all_reduce.py")
 
 
 class Session:
-    """The number of workers, a folder with model and data, and the rows that there are."""
+    """The number of workers, a folder with model and data, and the rows that there are.
 
-    def __init__(self):
+    It is in `folder`, whose owner removes it, or else in a new one that goes with the session.
+    """
+
+    def __init__(self, folder: Path | None = None):
         self.workers = inputs.worker_count()
-        remove_abandoned()
-        self.private = PrivateFolder()
-        self.folder = self.private.path
+        self.private = None
+        if folder is None:
+            remove_abandoned()
+            self.private = PrivateFolder()
+            folder = self.private.path
+        self.folder = folder
         self.folder.chmod(0o711)
         self.inputs = self.folder / "inputs"
         self.inputs.mkdir()
         in_process("grading.inputs", "build", self.inputs)
         self.known = in_process("grading.known_rows", "read", self.inputs)
         self.flat_seconds = {}  # elements -> seconds
+        self.references = (
+            OrderedDict()
+        )  # digest of what was asked for -> what the reference returned
+
+    def reference(self, *arguments: Any) -> dict:
+        """What staff.reference.replay returns for the model and these arguments.
+
+        Kept, since tasks and submissions that read the same rows have the same one; not to be
+        changed.
+        """
+        key = hashlib.sha256(pickle.dumps(arguments)).digest()
+        found = self.references.pop(key, None)
+        if found is None:
+            found = in_process(REFERENCE, "replay", self.inputs / "model", *arguments)
+        self.references[key] = found  # as the newest
+        if len(self.references) > MOST_REFERENCES:
+            self.references.popitem(last=False)
+        return found
 
     def flat_all_reduce(self, elements: int) -> float:
         """The median seconds of one all_reduce of that many float32, between as many workers."""
@@ -52,4 +82,5 @@ class Session:
         return self
 
     def __exit__(self, *_):
-        self.private.remove()
+        if self.private:
+            self.private.remove()

@@ -138,7 +138,7 @@ class Probe:
         """Take a parameter's gradient into account before anything is done with it."""
         self.arrived += magnitudes([gradient])
         self.local[at] += sketch(gradient)
-        self.squares += float(gradient.double().square().sum())
+        self.squares += float(torch.linalg.vector_norm(gradient, dtype=torch.float64)) ** 2
 
     def held(self) -> list[torch.Tensor]:
         """The gradients that there are."""

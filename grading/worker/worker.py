@@ -115,7 +115,9 @@ def unload_kit_modules(folder: Path, script: str) -> None:
     standard = os.path.dirname(os.__file__)
     paths = [os.path.dirname(os.path.join(folder, script)), str(folder), standard, *libraries]
     sys.path[:] = list(dict.fromkeys(paths))
-    sys.path_importer_cache.clear()
+    for path in list(sys.path_importer_cache):
+        if not path.startswith((standard, *libraries)):
+            del sys.path_importer_cache[path]
 
 
 def run_script(command: list[str]) -> int:

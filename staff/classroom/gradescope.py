@@ -24,7 +24,7 @@ from grading.hand_in.files import walk
 from grading.hand_in.safe_text import visible
 from grading.results import Report, Result
 from staff.classroom.gradescope_results import Results
-from staff.classroom.jobs import Job, next_messages, stop
+from staff.classroom.jobs import Grader, next_messages, stop
 
 KIT = Path(__file__).resolve().parents[2]
 ROOMS = ("cluster", "common", "grading", "sample_data", "staff/classroom", *TASKS)
@@ -88,22 +88,23 @@ def run_autograder(root: Path, minutes: float = 9.5) -> int:
     folder = root / "results"
     folder.mkdir(exist_ok=True)
     os.chmod(folder, 0o700)  # a submission runs as a separate user, if we are root
-    results, job = Results(folder), None
+    results, grader = Results(folder), None
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         results.checks = rubric.load()
         results.write()
-        job = Job(root / "submission", seconds=60 * minutes)
-        while not job.over:
-            for _, (kind, content) in next_messages([job]):
+        grader = Grader()
+        grader.begin(root / "submission", 60 * minutes)
+        while not grader.over:
+            for _, (kind, content) in next_messages([grader]):
                 update(results, kind, content)
     except KeyboardInterrupt:
         results.stop("the autograder was terminated")
     except Exception:
         update(results, "failed", traceback.format_exc())
     finally:
-        if job:
-            stop([job], CLEANUP_SECONDS)
+        if grader:
+            stop([grader], CLEANUP_SECONDS)
     score = results.facts()["score"]
     print(f"{results.path}: {score:g} points; {visible(results.summary)}")
     return int(results.failed)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from grading.hand_in.safe_text import line, visible
 from grading.results import Report
-from staff.classroom.jobs import Job, next_messages, stop
+from staff.classroom.jobs import Grader, next_messages, stop
 
 from tqdm import tqdm
 
@@ -38,26 +38,44 @@ def grade_all(
     submissions: Mapping[str, Path], options: Options
 ) -> Generator[tuple[str, Report | None, str], None, None]:
     """Grade submissions, several at once; yields (name, report, "") or (name, None, why not)."""
-    waiting, running = deque(submissions.items()), {}
+    waiting, running, idle = deque(submissions.items()), {}, []
     try:
         while waiting or running:
             while waiting and len(running) < options.jobs:
                 name, path = waiting.popleft()
                 try:
-                    job = Job(path, options.tasks, options.mapping, options.seconds)
-                    running[job] = name
+                    grader = ready_grader(idle)
+                    running[grader] = name
+                    grader.begin(
+                        path, options.seconds, tasks=options.tasks, mapping=options.mapping
+                    )
                 except Exception:
                     yield name, *outcome("failed", traceback.format_exc())
-            for job, (kind, content) in next_messages(list(running)):
+            for grader, (kind, content) in next_messages(list(running)):
                 if kind == "result":
                     continue
+                name = running.pop(grader)
                 if kind == "failed":
-                    tqdm.write(f"{line(running[job])}: {visible(content)}", file=sys.stderr)
-                stop([job])
-                yield running.pop(job), *outcome(kind, content)
+                    tqdm.write(f"{line(name)}: {visible(content)}", file=sys.stderr)
+                if grader.usable:
+                    grader.clear()
+                    idle.append(grader)
+                else:
+                    stop([grader])
+                yield name, *outcome(kind, content)
     finally:
         with uninterrupted():
-            stop(running)
+            stop([*running, *idle])
+
+
+def ready_grader(idle: list[Grader]) -> Grader:
+    """A grader that has finished others, taken out of `idle`, or a new one."""
+    while idle:
+        grader = idle.pop()
+        if grader.process.is_alive():
+            return grader
+        stop([grader])
+    return Grader()
 
 
 def outcome(kind: str, content: str) -> tuple[Report | None, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from grading import grader
 from grading.results import FAILED, NOT_RUN, PASSED, UNKNOWN, Report, Result
+from grading.sandbox import session
 from staff.classroom import grade as classroom
 from staff.classroom import jobs
 
@@ -20,10 +21,10 @@ ROOT = Path(__file__).parents[2]
 DEADLINE = 60  # seconds
 
 
-def stand_in(path, tasks=None, mapping=None, on_result=None):  # noqa: ARG001
+def stand_in(path, tasks=None, mapping=None, on_result=None, session=None):  # noqa: ARG001
     """A grader for these tests: the first word in task1/run_glue.py says what it does."""
     text = (path / "task1" / "run_glue.py").read_text()
-    report = Report(submission="not its name", seconds=1.0)
+    report = Report(submission="not its name", seconds=1.0, isolation=f"process {os.getpid()}")
     words = text.split()
     statuses = {"right": (PASSED, PASSED), "wrong": (FAILED, NOT_RUN), "odd": (UNKNOWN, PASSED)}
     if words[0] == "crash":
@@ -45,6 +46,7 @@ def stand_in(path, tasks=None, mapping=None, on_result=None):  # noqa: ARG001
 def work_by_stand_in(*arguments):
     """In a job's new process: its work, with the stand-in as the grader."""
     grader.grade = stand_in
+    session.Session = contextlib.nullcontext
     jobs.work(*arguments)
 
 

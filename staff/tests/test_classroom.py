@@ -70,6 +70,16 @@ def test_a_class_is_graded_whatever_some_of_it_is(room, tmp_path, capsys, monkey
     assert "  task1/runs: 1 failed, 1 could not be checked: summed (1)" in summary
 
 
+def test_a_process_grades_submissions_until_it_fails(room, tmp_path):
+    for name, word in {"ann": "right", "bob": "wrong", "cid": "crash", "dan": "right"}.items():
+        submission(room / name, word)
+    (room / "bea.zip").write_bytes(b"no zip")
+    rows, _ = grade(room, tmp_path / "out")
+    first, second, third = (rows[name].report.isolation for name in ("ann", "bob", "dan"))
+    assert first == second
+    assert third != first
+
+
 def test_it_resumes_and_grades_only_what_changed(room, tmp_path, capsys):
     submission(room / "ann", "right")
     submission(room / "bob", "wrong")

@@ -1,5 +1,6 @@
 """The autograder: its archive, and what results.json says whatever a submission does."""
 
+import contextlib
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from common.errors import UserError
 from grading import grader, rubric
 from grading.hand_in.archive import unpack
 from grading.results import FAILED, PASSED, Report, Result
+from grading.sandbox import session
 from staff.classroom import gradescope, jobs
 from staff.classroom.gradescope_results import NOT_YET, Results
 from tests.workers import ROOT, ending
@@ -35,7 +37,7 @@ CHECKS = [
 ]
 
 
-def stand_in(path, tasks=None, mapping=None, on_result=None):  # noqa: ARG001
+def stand_in(path, tasks=None, mapping=None, on_result=None, session=None):  # noqa: ARG001
     """A grader for these tests: the words in task1/run_glue.py say what it does."""
     words = (path / "task1" / "run_glue.py").read_text().split()
     report = Report("x", isolation="none", sync_ratio={"task2a": 2.411, "task2b": float("nan")})
@@ -67,6 +69,7 @@ def stand_in(path, tasks=None, mapping=None, on_result=None):  # noqa: ARG001
 def work_by_stand_in(*arguments):
     """In a job's new process: its work, with the stand-in as the grader."""
     grader.grade = stand_in
+    session.Session = contextlib.nullcontext
     jobs.work(*arguments)
 
 
@@ -178,7 +181,7 @@ def test_results_are_written_after_every_check(root):
 
 def test_results_are_there_before_the_first_check(root, monkeypatch):
     seen = []
-    monkeypatch.setattr(gradescope, "Job", lambda *_, **__: seen.append(read(root)) or 1 / 0)
+    monkeypatch.setattr(gradescope, "Grader", lambda *_, **__: seen.append(read(root)) or 1 / 0)
     run(root, "right right right")
     assert all(NOT_YET in test["output"] for test in seen[0]["tests"])
 
