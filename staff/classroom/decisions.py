@@ -102,11 +102,13 @@ class Decisions:
         note = f"{UNGRADED}: {row.error}; graded by {NAME}"
         return replace(row, report=Report(row.name, results), error="", note=note)
 
-    def hidden(self, rows: Mapping[str, Row]) -> list[Row]:
-        """The rows under pseudonyms, in their order."""
+    def assign_pseudonyms(self) -> None:
+        """Give every submission that has none a pseudonym, and keep them."""
         self.pseudonyms = pseudonyms_of(self.out, self.found)
-        found = [anonymous(row, name, self.pseudonyms[name]) for name, row in rows.items()]
-        return sorted(found, key=lambda row: row.name)
+
+    def hidden(self, name: str, row: Row) -> Row:
+        """A submission's row under its pseudonym."""
+        return anonymous(row, name, self.pseudonyms[name])
 
     def file_time(self, name: str) -> datetime | None:
         """The time of a submission's newest file, if the course wants it."""

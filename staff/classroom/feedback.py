@@ -1,11 +1,12 @@
 """One feedback file per student, as Markdown and as a page: points, diagnoses and comments."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
 from common.files import write_whole
 from common.tables import markdown_table
+from grading import rubric
 from grading.hand_in.safe_text import file_name, for_html, for_markdown, inline_markdown
 from grading.results import PASSED, Report
 from staff.classroom.marks import MANUAL, PENDING, UNGRADED, Mark, Row
@@ -18,11 +19,15 @@ LAST_CHARACTERS = 3000
 
 
 def write_feedback(folder: Path, rows: Sequence[Row]) -> int:
-    """Write NAME.md and NAME.html for every submission that is not pending; returns how many."""
+    """Write NAME.md and NAME.html for every submission that is not pending; returns how many.
+
+    The rubric's hidden checks count, and are not shown.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    hidden = {check.id for check in rubric.load() if check.visibility == "hidden"}
     written = [row for row in rows if not row.pending]
     for row in written:
-        text = as_markdown(row)
+        text = as_markdown(row, hidden)
         write_whole(folder / f"{file_name(row.name)}.md", text)
         write_whole(folder / f"{file_name(row.name)}.html", as_html(row.name, text))
     return len(written)
@@ -36,8 +41,8 @@ def as_html(name: str, text: str) -> str:
     return head.replace("@NAME@", for_html(name, 200)) + body + tail
 
 
-def as_markdown(row: Row) -> str:
-    """A submission's feedback; nothing that it printed is markup in it."""
+def as_markdown(row: Row, hidden: Collection[str] = ()) -> str:
+    """A submission's feedback without the `hidden` checks; nothing that it printed is markup."""
     blocks = [f"# Feedback for {inline_markdown(row.name)}"]
     if not row.report:
         what = PENDING if row.pending else UNGRADED
@@ -53,7 +58,7 @@ def as_markdown(row: Row) -> str:
     blocks.append(points_table(marks))
     judged = [mark for mark in marks if not mark.result]
     blocks += manual_section(judged)
-    checks = [mark for mark in marks if mark.result]
+    checks = [mark for mark in marks if mark.result and mark.name not in hidden]
     for task, group in groupby(checks, lambda mark: mark.task):
         blocks += task_section(task, list(group), row.report)
     return "\n\n".join(blocks) + "\n"

@@ -13,7 +13,7 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,12 +46,15 @@ def grade_class(folder: Path, out: Path, options: Options) -> list[Row]:
     found, store = entries(folder, out), ReportStore(out / "reports")
     decisions = Decisions(folder, out, found, options.course, options.tasks)
     options = replace(options, only=tuple(chosen(options.only, decisions.names)))
+    if options.anonymous:
+        decisions.assign_pseudonyms()
+    printed = decisions.hidden if options.anonymous else lambda _, row: row
     remove_abandoned()
     rows = {name: Row(shown(name), error=NOT_REACHED, pending=True) for name in found}
     try:
         stamps = examine(found, store, options, rows)
         waiting = {name: path for name, path in found.items() if name in stamps}
-        grade_waiting(waiting, stamps, store, options, rows)
+        grade_waiting(waiting, stamps, store, options, rows, printed)
     finally:
         with uninterrupted():
             rows = {name: decisions.applied(name, row) for name, row in rows.items()}
@@ -71,7 +74,8 @@ def write_all(out: Path, decisions: Decisions, rows: Mapping[str, Row], hidden: 
     """Write tables and feedback, with `hidden` also under pseudonyms, and print the summary."""
     folders = {out: list(rows.values())}
     if hidden:
-        folders[out / "anonymous"] = decisions.hidden(rows)
+        anonymous = (decisions.hidden(name, row) for name, row in rows.items())
+        folders[out / "anonymous"] = sorted(anonymous, key=lambda row: row.name)
     for folder, each in folders.items():
         for path in write_tables(folder, each):
             print(f"wrote {path}")
@@ -118,8 +122,9 @@ def grade_waiting(
     store: ReportStore,
     options: Options,
     rows: dict[str, Row],
+    printed: Callable[[str, Row], Row],
 ) -> None:
-    """Grade what waits, keep the reports and set the rows."""
+    """Grade what waits, keep the reports and set the rows; `printed(name, row)` is shown."""
     with (
         contextlib.closing(grade_all(waiting, options)) as finished,  # stops what is running
         tqdm(
@@ -128,14 +133,15 @@ def grade_waiting(
     ):
         for name, report, error in finished:
             rows[name] = Row(shown(name), report, error)
+            row = printed(name, rows[name])
             if report:
                 report.submission = shown(name)
                 try:
                     store.save(name, stamps[name], report)
                 except OSError as problem:
-                    bar.write(f"{shown(name)}: its report could not be kept: {problem}")
+                    bar.write(f"{row.name}: its report could not be kept: {problem}")
             bar.update()
-            bar.write(rows[name].text)
+            bar.write(row.text)
 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import stat
 import sys
 from collections.abc import Collection, Iterable
@@ -16,6 +17,8 @@ from grading.hand_in.members import PACKED
 from grading.hand_in.safe_text import file_name
 from grading.results import Report
 
+import yaml
+
 ROOT = Path(__file__).resolve().parents[2]
 KIT = (
     "grading/**/*.*",
@@ -25,6 +28,7 @@ KIT = (
     "task*/*.py",
     "sample_data/RTE/*.tsv",
 )
+RUBRIC = "grading/rubric.yaml"
 CHUNK = 2**20
 
 
@@ -103,9 +107,18 @@ def kit_digest(tasks: Collection[str] | None, mapping: Path | None) -> str:
     files = [
         (str(path.relative_to(ROOT)), path)
         for path in paths
-        if path.is_file() and path.suffix != ".pyc"
+        if path.is_file() and path.suffix != ".pyc" and path != ROOT / RUBRIC
     ]
     options = f"{metadata.version('torch')} {sys.version} {sorted(tasks or [])}"
     if mapping and mapping.is_file():
         files.append(("mapping", mapping))
-    return f"{digest(files)} {options} {mapping.name if mapping else ''}"
+    return f"{digest(files)} {checks_digest()} {options} {mapping.name if mapping else ''}"
+
+
+def checks_digest() -> str:
+    """The digest of the rubric without its manual items, which no report depends on."""
+    text = (ROOT / RUBRIC).read_text(encoding="utf-8")
+    with contextlib.suppress(yaml.YAMLError, AttributeError, TypeError):
+        facts = yaml.safe_load(text)
+        text = json.dumps({name: facts[name] for name in facts if name not in ("manual", "total")})
+    return hashlib.sha256(text.encode()).hexdigest()

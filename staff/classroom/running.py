@@ -56,7 +56,8 @@ def grade_all(
                     continue
                 name = running.pop(grader)
                 if kind == "failed":
-                    tqdm.write(f"{line(name)}: {visible(content)}", file=sys.stderr)
+                    who = "a submission" if options.anonymous else line(name)
+                    tqdm.write(f"{who}: {visible(content)}", file=sys.stderr)
                 if grader.usable:
                     grader.clear()
                     idle.append(grader)

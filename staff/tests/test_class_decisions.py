@@ -11,6 +11,7 @@ from grading.results import FAILED, PASSED, Report, Result
 from grading.rubric import Check, ManualItem
 from staff.classroom import course, decisions
 from staff.classroom.decisions import Decisions
+from staff.classroom.feedback import write_feedback
 from staff.classroom.marks import Row
 from staff.classroom.metadata import read_metadata
 from staff.classroom.tables import as_csv, as_json, as_page
@@ -335,3 +336,25 @@ def test_manual_items_are_part_of_the_rubrics_total(tmp_path):
     file.write_text(text.replace("{title: R, points: 4}", "4"))
     with pytest.raises(UserError, match="`manual` is not valid"):
         rubric.load_manual(file)
+
+
+def test_a_hidden_check_counts_and_is_not_shown(tmp_path, monkeypatch):
+    secret = CHECKS[1]._replace(visibility="hidden")
+    monkeypatch.setattr(rubric, "load", lambda: [CHECKS[0], secret])
+    write_feedback(tmp_path / "feedback", [Row("ann", report_of())])
+    for file in ("ann.md", "ann.html"):
+        text = (tmp_path / "feedback" / file).read_text()
+        assert "of 8 points" in text
+        assert "runs" in text
+        assert "gradients" not in text
+        assert "ann's sums" not in text
+
+
+def test_anonymous_shows_no_names_in_the_terminal(room, tmp_path, capsys):
+    for name, word in (("annabel", "right"), ("roberta", "crash"), ("sidonie", "wrong")):
+        submission(room / name, word)
+    grade(room, tmp_path / "out", anonymous=True)
+    said = capsys.readouterr()
+    assert "4 of 4 points" in said.out
+    for name in ("annabel", "roberta", "sidonie"):
+        assert name not in said.out + said.err

@@ -142,6 +142,20 @@ def test_a_report_depends_on_the_kit(monkeypatch, tmp_path):
     assert reports.kit_digest(None, None) != before
 
 
+def test_no_report_depends_on_the_manual_items(monkeypatch, tmp_path):
+    text = (reports.ROOT / reports.RUBRIC).read_text()
+    (tmp_path / "grading").mkdir()
+    monkeypatch.setattr(reports, "ROOT", tmp_path)
+    (tmp_path / reports.RUBRIC).write_text(text)
+    before = reports.kit_digest(None, None)
+    fewer = text.replace("points: 10}", "points: 5}").replace("total: 120", "total: 110")
+    (tmp_path / reports.RUBRIC).write_text(fewer)
+    assert fewer != text
+    assert reports.kit_digest(None, None) == before
+    (tmp_path / reports.RUBRIC).write_text(text.replace("runs: 2", "runs: 3"))
+    assert reports.kit_digest(None, None) != before
+
+
 def test_names_do_not_change_places(room, tmp_path):
     """Two submissions whose names differ in the suffix, or in what a file's name cannot hold."""
     names = [
