@@ -1,11 +1,10 @@
 """Checks of numbers against the reference: first weights, losses, gradients, later weights."""
 
-import itertools
-
 from grading.checks.evidence import Deviation, Evidence
 from grading.checks.graded_task import GradedTask
 from grading.checks.gradient_causes import explain_gradients
 from grading.checks.model_inputs import wrong_training_pass
+from grading.checks.rates import explain_ranks_rates, explain_rates, planned_steps
 from grading.inputs import LEARNING_RATE
 from grading.results import PASSED, Cause, Outcome, failed, not_run, passed, unknown
 
@@ -195,27 +194,13 @@ def explain_drift(graded: GradedTask, setting: str) -> Cause:
     )
 
 
-def explain_ranks_rates(evidence: Evidence) -> Cause | None:
-    """A Cause if the ranks' learning rates differ; else None."""
-    for step in range(evidence.seen.steps):
-        first, *others = [rank.steps[step].rate for rank in evidence.ranks]
-        for rank, rate in enumerate(others, 1):
-            if abs(rate - first) > 1e-6 * first:
-                return Cause(
-                    "rates_differ",
-                    f"at step {step + 1} the learning rate of rank {rank} is {rate:.3g}, and that "
-                    f"of rank 0 is {first:.3g}: all ranks need the same optimizer and schedule",
-                )
-    return None
-
-
 def parameters(graded: GradedTask) -> Outcome:
     """After every update by the submission's own AdamW the weights are the reference's."""
     evidence, allowed = graded.runs["adamw"], graded.tolerances["parameters"]
     if evidence.reference is None:
         return unknown(evidence.why)
     rates = [step.rate for step in evidence.ranks[0].steps]
-    planned = planned_steps(graded) if evidence.cut else ()
+    planned = planned_steps(graded, evidence) if evidence.cut else ()
     cause = explain_ranks_rates(evidence) or explain_rates(rates, LEARNING_RATE, planned)
     if cause:
         return failed(
@@ -253,38 +238,4 @@ def explain_update(decay: float) -> Cause:
         "wrong_update",
         "the gradients are right when the update begins, but the weights after it are not: "
         "another optimizer or other settings of it, or weights changed by something else",
-    )
-
-
-def planned_steps(graded):
-    """How many steps the long run may have: with and without a last batch that is not full."""
-    full, rest = divmod(graded.rows("adamw"), graded.batch * graded.workers)
-    epochs = graded.runs["adamw"].setting.epochs
-    return {epochs * full, epochs * (full + bool(rest))}
-
-
-def explain_rates(rates, first, planned=()):
-    """A Cause if the learning rates do not fall linearly from `first` to 0; else None.
-
-    A run that was cut was to have one of the `planned` numbers of steps.
-    """
-    steps = np.arange(len(rates))
-    shifts = (0, 1)  # scheduler.step() after or, as in 2019, before optimizer.step()
-    for total, shift in itertools.product(planned or {len(rates)}, shifts):
-        line = first * (1 - (steps + shift) / total)
-        if np.abs(np.array(rates) - line).max() <= 0.02 * first:
-            return None
-    if max(rates) - min(rates) < 1e-3 * first:
-        return Cause("unscheduled", "the learning rate does not change: call scheduler.step()")
-    if 0 < np.count_nonzero(np.abs(np.diff(rates)) > 1e-3 * first) <= len(rates) / 8:
-        return Cause(
-            "rate_per_epoch",
-            "the learning rate changes only now and then: call scheduler.step() after every "
-            "update, not after every epoch",
-        )
-    if abs(rates[0] - first) > 0.02 * first:
-        text = f"the first learning rate is {rates[0]:.3g}: --learning_rate, with no warm-up"
-        return Cause("wrong_rate", text)
-    return Cause(
-        "wrong_rate", "the schedule has another length, or steps more than once per update"
     )

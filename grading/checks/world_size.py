@@ -3,9 +3,12 @@
 from grading.checks.evidence import Evidence
 from grading.checks.exit_causes import explain_end
 from grading.checks.graded_task import GradedTask
+from grading.checks.rates import explain_rates, planned_steps
 from grading.checks.wording import ranks_text
+from grading.inputs import LEARNING_RATE
 from grading.results import Cause, Outcome, failed, passed, unknown
 
+USUAL = "plain"  # the setting whose updates are like those of these runs
 LEAST = 2  # updates to compare: ranks that have made more are ended by the probe meanwhile
 
 
@@ -34,10 +37,34 @@ def wrong_with(size: int, evidence: Evidence, graded: GradedTask, most: float) -
         return failed(expected, f"{first} rows", f"{size} workers, step 1", fixed(graded))
     found = evidence.gradients(most)
     if found.step is None:
-        return None
+        return wrong_length(size, evidence, graded, expected)
     got = f"gradients off by {found.at:.2g} of their norm"
     where = f"{size} workers, step {found.step}, {ranks_text([found.rank])}, {found.tensor}"
     return failed(expected, got, where, fixed(graded))
+
+
+def wrong_length(
+    size: int, evidence: Evidence, graded: GradedTask, expected: str
+) -> Outcome | None:
+    """The Outcome if the schedule is right with the usual number of workers, but not with this.
+
+    It shows how many steps the script plans: as many as for 4 workers if its sampler deals 4 shares
+    whatever the number of workers is. Then some rows are in nobody's share.
+    """
+    usual = graded.runs.get(USUAL)
+    if usual is None or usual.cut or explain_rates(rates_of(usual), LEARNING_RATE):
+        return None
+    rates, planned = rates_of(evidence), planned_steps(graded, evidence)
+    if not explain_rates(rates, LEARNING_RATE, planned):
+        return None
+    got = f"learning rates of {', '.join(f'{rate:.3g}' for rate in rates)}"
+    more = f"they do not fall to 0 in {' or '.join(map(str, sorted(planned)))} steps"
+    return failed(expected, got, f"{size} workers", fixed(graded, more))
+
+
+def rates_of(evidence: Evidence) -> list[float]:
+    """Rank 0's learning rates."""
+    return [step.rate for step in evidence.ranks[0].steps]
 
 
 def fixed(graded: GradedTask, more: str = "") -> Cause:

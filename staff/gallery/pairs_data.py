@@ -133,6 +133,14 @@ WRONG = (
         "rows_shared",
         "every rank draws its rows from all, with replacement",
     ),
+    Variant(
+        "sampler_for_four_workers",
+        "task2b",
+        sampler(SAMPLER.replace("world.size", "4")),
+        ("workers",),
+        "fixed_world_size",
+        "the sampler deals four shares, whatever the number of workers is",
+    ),
 )
 RIGHT = (
     Variant(
