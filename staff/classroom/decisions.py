@@ -106,9 +106,15 @@ class Decisions:
         """Give every submission that has none a pseudonym, and keep them."""
         self.pseudonyms = pseudonyms_of(self.out, self.found)
 
-    def hidden(self, name: str, row: Row) -> Row:
+    def hidden_row(self, name: str, row: Row) -> Row:
         """A submission's row under its pseudonym."""
         return anonymous(row, name, self.pseudonyms[name])
+
+    def hidden(self, rows: Mapping[str, Row]) -> list[Row]:
+        """The rows under pseudonyms, in their order."""
+        self.assign_pseudonyms()
+        found = (self.hidden_row(name, row) for name, row in rows.items())
+        return sorted(found, key=lambda row: row.name)
 
     def file_time(self, name: str) -> datetime | None:
         """The time of a submission's newest file, if the course wants it."""

@@ -48,7 +48,7 @@ def grade_class(folder: Path, out: Path, options: Options) -> list[Row]:
     options = replace(options, only=tuple(chosen(options.only, decisions.names)))
     if options.anonymous:
         decisions.assign_pseudonyms()
-    printed = decisions.hidden if options.anonymous else lambda _, row: row
+    printed = decisions.hidden_row if options.anonymous else lambda _, row: row
     remove_abandoned()
     rows = {name: Row(shown(name), error=NOT_REACHED, pending=True) for name in found}
     try:
@@ -74,8 +74,7 @@ def write_all(out: Path, decisions: Decisions, rows: Mapping[str, Row], hidden: 
     """Write tables and feedback, with `hidden` also under pseudonyms, and print the summary."""
     folders = {out: list(rows.values())}
     if hidden:
-        anonymous = (decisions.hidden(name, row) for name, row in rows.items())
-        folders[out / "anonymous"] = sorted(anonymous, key=lambda row: row.name)
+        folders[out / "anonymous"] = decisions.hidden(rows)
     for folder, each in folders.items():
         for path in write_tables(folder, each):
             print(f"wrote {path}")
