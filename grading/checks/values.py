@@ -10,8 +10,10 @@ from grading.results import PASSED, Cause, Outcome, failed, not_run, passed, unk
 
 import numpy as np
 
-# Of the gradients under the submission's own optimizer: in 42 steps AdamW enlarges rounding errors,
-# but not to this; without synchronization they are off by about 1.
+# Of the gradients under the submission's own optimizer. In 42 steps the solution's tasks 1 and 2(b)
+# were off by at most 2.6e-6, and the gallery's biases_left_out_from_epoch_2, which leaves out the
+# least, by 0.14 in its first wrong step. Nearer to the latter: in longer runs and with other
+# optimizers AdamW enlarges rounding errors.
 LATER = 0.02
 LATER_TEXT = f"{LATER:g} of the norm"
 
