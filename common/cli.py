@@ -49,6 +49,8 @@ def parse_args(script, extra=(), argv=None, env=os.environ, about=None):
     texts = {name: text for name, text in vars(given).items() if text is not None}
     args = argparse.Namespace(task=Path(script).resolve().parent.name, launcher="the command line")
     fill_from_launcher(texts, args, env, problems)
+    if "do_train" in texts and launchers.restarts(env):
+        texts.setdefault("resume", "auto")
     for flag in flags:
         try:
             setattr(args, flag.name, value_of(flag, texts.get(flag.name)))
@@ -72,6 +74,8 @@ def value_of(flag, text):
         if flag.default is None:
             raise UserError(f"--{flag.name} is missing: {flag.help}")
         return flag.default
+    if text is MISSING and flag.bare is not None:
+        return flag.bare
     if text is MISSING:
         raise UserError(f"--{flag.name}: the value is missing: {flag.help}")
     if isinstance(flag.type, tuple):
@@ -146,7 +150,21 @@ def contradictions(args):
         )
     if not (args.do_train or args.do_eval):
         problems.append("neither --do_train nor --do_eval is given, so there is nothing to do")
-    return problems + task_problems(args) + folder_problems(args)
+    return problems + checkpoint_problems(args) + task_problems(args) + folder_problems(args)
+
+
+def checkpoint_problems(args):
+    """The problems with the flags of checkpoints."""
+    problems = []
+    if args.save_strategy == "steps" and args.save_steps == 0:
+        problems.append(
+            "--save_strategy steps: add --save_steps N, the updates between checkpoints"
+        )
+    if args.save_strategy == "no" and args.save_steps:
+        problems.append(f"--save_steps {args.save_steps}: contradicts --save_strategy no")
+    if args.resume and not args.do_train:
+        problems.append("--resume: goes on training, so it needs --do_train")
+    return problems
 
 
 def task_problems(args):
@@ -186,8 +204,13 @@ def folder_problems(args):
     if output.exists() and not output.is_dir():
         problems.append(f"--output_dir {output}: is a file, not a folder")
     elif (output / "run.json").exists() and args.do_train and not args.overwrite_output_dir:
+        if args.resume:
+            return problems
+        resume = any(output.glob("checkpoint-*/complete"))
         problems.append(
             f"--output_dir {output}: holds an earlier run; choose another folder, or add "
             "--overwrite_output_dir to replace it"
+            + ", or --resume to go on from its checkpoint"
+            * resume
         )
     return problems

@@ -47,6 +47,15 @@ def write_zip(path: Path, contents: Mapping[str, bytes], executable: Collection[
             bundle.writestr(member, content, zipfile.ZIP_DEFLATED, 6)
 
 
+def flush(path: Path) -> None:
+    """Write a file's content, or a folder's names, to the disk, to outlast a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def save_model(model, tokenizer, folder: Path) -> None:
     """`save_pretrained` into `folder`, each file whole or not at all."""
     part = folder / "saving.part"
@@ -54,7 +63,10 @@ def save_model(model, tokenizer, folder: Path) -> None:
     try:
         model.save_pretrained(part)
         tokenizer.save_pretrained(part)
+        mode = (part / "config.json").stat().st_mode  # by the umask; safetensors writes 0600
         for file in part.iterdir():
+            file.chmod(mode)
+            flush(file)
             file.replace(folder / file.name)
     finally:
         shutil.rmtree(part, ignore_errors=True)

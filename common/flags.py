@@ -17,6 +17,7 @@ class Flag(NamedTuple):
     help: str
     at_least: float | None = None
     at_most: float | None = None
+    bare: Any = None  # the value of a flag that is given without one
 
 
 FLAGS = [
@@ -51,6 +52,13 @@ FLAGS = [
     Flag("padded", bool, False, "compute on padding, too: same losses, slower (to compare)"),
     Flag("backend", ("auto", "gloo", "nccl"), "auto", "auto: nccl if every worker has its own GPU"),
     Flag("allow_nan", bool, False, "go on where a loss or a gradient is not finite"),
+    Flag("save_strategy", ("epoch", "steps", "no"), "epoch", "when to save a checkpoint"),
+    Flag("save_steps", int, 0, "save a checkpoint after every so many updates (0: do not)", 0),
+    Flag("save_total_limit", int, 1, "checkpoints to keep: the newest", 1),
+    Flag(
+        "resume", str, "", "go on from the newest checkpoint (auto), or from a folder", bare="auto"
+    ),
+    Flag("other_world_size", bool, False, "resume a run of another number of workers"),
     Flag("trace", int, 0, "steps after the first to trace with torch.profiler (0: none)", 0),
     Flag("report_to", ("none", "tensorboard"), "none", "live view of loss, phases and bytes"),
     Flag("time_all_reduce", bool, False, "time a bare all_reduce of the gradients' bytes first"),

@@ -274,7 +274,8 @@ def test_versions_that_differ_are_reported():
 
 
 def test_a_worker_tells_its_versions_and_flags_but_not_its_places():
-    args = SimpleNamespace(task="task3", seed=7, data_dir="here", no_cuda=True, local_rank=1)
+    places = {"data_dir": "here", "resume": "auto"}
+    args = SimpleNamespace(task="task3", seed=7, no_cuda=True, local_rank=1, **places)
     published = workers.worker_info(args, 1, "192.0.2.1", "eth0")
     assert published["facts"] == {
         "--seed": 7,

@@ -24,4 +24,12 @@ def make_optimizer(model, args, total_steps):
         eps=args.adam_epsilon,
         fused=True,
     )
-    return optimizer, get_linear_schedule_with_warmup(optimizer, args.warmup_steps, total_steps)
+    scheduler = get_linear_schedule_with_warmup(optimizer, args.warmup_steps, total_steps)
+    # A checkpoint of the optimizer holds its scheduler, too.
+    optimizer.register_state_dict_post_hook(
+        lambda _, state: {**state, "scheduler": scheduler.state_dict()}
+    )
+    optimizer.register_load_state_dict_pre_hook(
+        lambda _, state: scheduler.load_state_dict(state["scheduler"])
+    )
+    return optimizer, scheduler

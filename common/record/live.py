@@ -6,12 +6,12 @@ import psutil
 class LiveView:
     """Writes loss, phases and bytes of each of rank 0's steps for TensorBoard."""
 
-    def __init__(self, folder, world):
+    def __init__(self, folder, world, step):
         from torch.utils.tensorboard import SummaryWriter
 
         self.nic = world.nic
         self.loss = "loss" if world.size == 1 else "loss, rank 0's share"
-        self.writer = SummaryWriter(str(folder), flush_secs=5)
+        self.writer = SummaryWriter(str(folder), purge_step=step + 1, flush_secs=5)
         self.bytes = self.counted()
 
     def counted(self):
@@ -37,11 +37,14 @@ class LiveView:
         self.writer.close()
 
 
-def start_live_view(args, folder, world):
-    """The LiveView of rank 0 with --report_to tensorboard, in folder/tensorboard; else None."""
+def start_live_view(args, folder, world, step):
+    """The LiveView of rank 0 with --report_to tensorboard, in folder/tensorboard; else None.
+
+    A run that is resumed after a `step` goes on with the view; another one replaces it.
+    """
     if args.report_to != "tensorboard" or world.rank:
         return None
     folder = folder / "tensorboard"
-    for old in folder.glob("events.out.tfevents.*"):
+    for old in () if step else folder.glob("events.out.tfevents.*"):
         old.unlink()
-    return LiveView(folder, world)
+    return LiveView(folder, world, step)

@@ -5,6 +5,7 @@ import statistics
 import sys
 from pathlib import Path
 
+from common.checkpoint import Checkpoints, Progress
 from common.errors import UserError
 from common.files import claim, disk_full, save_model, write_whole
 from common.record.all_reduce import time_all_reduce
@@ -28,28 +29,36 @@ class Record:
         self.data = data
         self.folder = Path(args.output_dir)
         self.held = hold(self.folder, world.rank)
-        self.schedule = Schedule(data.total_steps)
+        self.checkpoints = Checkpoints(args, world, model, data, optimizer)
+        lines = self.checkpoints.load()
+        done = self.checkpoints.progress
+        self.schedule = Schedule(data.total_steps, done.step, done.epoch, done.position)
+        self.metrics = done.metrics
+        self.by_epoch = args.save_strategy == "epoch"
         self.clock = Clock(world, model, optimizer)
         if not args.allow_nan:
             FiniteNumbers(world, model, optimizer, self.schedule)
         self.first_losses = FirstLosses(world)
-        self.seconds = []
-        self.metrics = []
+        self.seconds = [json.loads(line)["seconds"]["total"] for line in lines.splitlines()]
         self.clear()
-        self.steps_file = (self.folder / f"steps.rank{world.rank}.jsonl").open("w")
+        self.steps_file = (self.folder / f"steps.rank{world.rank}.jsonl").open("w+")
+        self.steps_file.write(lines)
         self.bar = tqdm(
             total=data.total_steps,
+            initial=self.schedule.step,
             unit="step",
             leave=False,
             disable=world.rank > 0 or not data.total_steps,
             mininterval=0.1 if sys.stderr.isatty() else 10,
         )
         self.facts = describe(args, world, model, data.splits)
+        self.facts |= {"resumed": done.resumed, "start": done.start or self.facts["start"]}
         if args.time_all_reduce:
             seconds = time_all_reduce(world, self.facts["gradient_bytes"])
             self.facts["all_reduce_seconds"] = seconds
         self.trace = start_trace(args, self.folder, world)
-        self.live = start_live_view(args, self.folder, world)
+        self.live = start_live_view(args, self.folder, world, self.schedule.step)
+        self.write_metrics()
         self.write()
 
     def clear(self):
@@ -77,8 +86,9 @@ class Record:
         """Yield each step's [(batch, weight), ...], and write its line when the caller is done."""
         if self.schedule.finished:
             return
+        steps = self.checkpoints.batches(data, epoch)
         self.clock.start()
-        for batches in data.batches.epoch(epoch):
+        for batches in steps:
             self.clock.lap("data")
             yield batches
             self.clock.lap("update")
@@ -89,7 +99,7 @@ class Record:
 
     def end_step(self, epoch, batches):
         """Write the line of the step that has just ended."""
-        self.schedule.step += 1
+        self.schedule.end_step()
         loss = self.loss(batches)
         masks = [batch["attention_mask"] for batch, _ in batches]
         total = sum(self.clock.seconds.values())
@@ -112,6 +122,15 @@ class Record:
         self.bar.set_postfix_str(f"{whose}loss {loss:.4f}", refresh=False)
         self.first_losses.add(self.schedule.step, loss, line["examples"])
         self.show_losses()
+        if self.checkpoints.due(self.schedule.step):
+            self.save(epoch - 1, self.schedule.position)
+
+    def save(self, epoch, position):
+        """Save a checkpoint: after `epoch` epochs, and `position` steps of the next."""
+        done = {"step": self.schedule.step, "epoch": epoch, "position": position}
+        done |= {"metrics": self.metrics, **{k: self.facts[k] for k in ("resumed", "start")}}
+        self.steps_file.seek(0)
+        self.checkpoints.save(Progress(**done), self.steps_file.read())
 
     def show_losses(self, at_end=False):
         """Print the losses of the first minibatches that are known by now."""
@@ -127,13 +146,18 @@ class Record:
         return sum((loss * weight).item() for loss, weight in zip(losses, weights, strict=True))
 
     def end_epoch(self, epoch, scores):
-        """Print the metrics after an epoch, and write them to eval_results.txt.
+        """Take an epoch's metrics; with --save_strategy epoch, save a checkpoint.
 
         An epoch that --max_steps cut short counts as the part of it that was trained.
         """
         self.show_losses()
-        if not scores:
-            return
+        if scores:
+            self.add_metrics(epoch, scores)
+        if self.by_epoch:
+            self.save(epoch, 0)
+
+    def add_metrics(self, epoch, scores):
+        """Print the metrics after an epoch, and write them."""
         if epoch and self.schedule.step < epoch * len(self.data.batches):
             epoch = round(self.schedule.step / len(self.data.batches), 4)
         self.metrics.append({"epoch": epoch, **scores})
@@ -141,7 +165,11 @@ class Record:
             self.live.scores(scores, self.schedule.step)
         text = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
         self.say(f"{after_epoch(epoch)}: {text}")
-        if self.world.rank == 0:
+        self.write_metrics()
+
+    def write_metrics(self):
+        """Rank 0 writes the metrics so far to eval_results.txt."""
+        if self.world.rank == 0 and self.metrics:
             lines = [f"{k} = {v}" for metrics in self.metrics for k, v in metrics.items()]
             write_whole(self.folder / "eval_results.txt", "\n".join(lines) + "\n")
 

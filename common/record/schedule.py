@@ -2,11 +2,16 @@
 
 
 class Schedule:
-    """Counts the optimizer's steps of a run, of which there are `total_steps`."""
+    """Counts the optimizer's steps of a run, of which there are `total_steps`.
 
-    def __init__(self, total_steps):
+    `epoch` counts the epochs that are over, and `position` the steps of the one under way.
+    """
+
+    def __init__(self, total_steps, step=0, epoch=0, position=0):
         self.total_steps = total_steps
-        self.step = 0
+        self.step = step
+        self.epoch = epoch
+        self.position = position
 
     @property
     def finished(self):
@@ -14,10 +19,15 @@ class Schedule:
         return self.step >= self.total_steps
 
     def epochs(self):
-        """Count epochs from 1 while there are steps left; only 0 where nothing is trained."""
+        """Count epochs while there are steps left, from the one under way; only 0 without steps."""
         if not self.total_steps:
             yield 0
-        epoch = 0
-        while not self.finished:
-            epoch += 1
-            yield epoch
+        while not self.finished or self.position:
+            yield self.epoch + 1
+            self.epoch += 1
+            self.position = 0
+
+    def end_step(self):
+        """Count a step."""
+        self.step += 1
+        self.position += 1

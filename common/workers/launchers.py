@@ -7,6 +7,12 @@ ENVIRONMENTS = {
     "torchrun": ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
     "srun": ("SLURM_PROCID", "SLURM_NTASKS", "MASTER_ADDR", "MASTER_PORT"),
 }
+RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")  # torchrun's, cluster.launch's
+
+
+def restarts(env):
+    """How often the launcher has started this run again, after a worker failed or was preempted."""
+    return max(int(env.get(name) or 0) for name in RESTARTS)
 
 
 def find_launcher(env):

@@ -1,6 +1,7 @@
 """How workers find each other before there is a process group: a store that rank 0 serves."""
 
 import json
+import os
 import socket
 import sys
 import time
@@ -8,6 +9,7 @@ from datetime import timedelta
 
 from common.errors import UserError
 from common.workers.heartbeat import PeerLostError, ending_after
+from common.workers.launchers import restarts
 from common.workers.network import addresses, resolve
 
 import torch.distributed as dist
@@ -24,7 +26,10 @@ def open_store(args, rank, size, deadline):
     if args.launcher == "torchrun":  # its agent may serve the store already: only env:// knows
         timeout = timedelta(seconds=args.timeout)
         store, _, _ = next(dist.rendezvous("env://", rank, size, timeout=timeout))
-        return store
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+            return store  # rank 0 serves a new one after each restart
+        # The agent's store still holds what the workers wrote before a restart.
+        return dist.PrefixStore(f"restart{restarts(os.environ)}", store)
     place = f"{args.master_ip}:{args.master_port}"
     if rank == 0:
         check_master_is_here(args)

@@ -41,6 +41,7 @@ PER_WORKER_FLAGS = {
     "tokenizer_name",
     "overwrite_cache",
     "overwrite_output_dir",
+    "resume",
 }
 
 
@@ -161,6 +162,7 @@ def worker_info(args, rank, address, nic):
         "nic": os.environ.get("GLOO_SOCKET_IFNAME", nic),
         "gpus": 0 if args.no_cuda or not torch.cuda.is_available() else torch.cuda.device_count(),
         "python": platform.python_version(),
+        "resume": args.resume,
         "facts": {
             **{f"--{name}": value for name, value in flags.items() if name != "task"},
             "the task": args.task,

@@ -1,0 +1,70 @@
+"""What must be the same for one run to go on from another's checkpoint."""
+
+import hashlib
+import json
+
+from common.workers.world import PER_WORKER_FLAGS
+
+# Flags that change nothing in the steps that a run takes.
+WITHOUT_EFFECT = {
+    "task",
+    "timeout",
+    "allow_nan",
+    "trace",
+    "report_to",
+    "time_all_reduce",
+    "save_steps",
+    "save_strategy",
+    "save_total_limit",
+    "resume",
+    "other_world_size",
+}
+SIZES = ("--world_size", "--per_gpu_train_batch_size", "--gradient_accumulation_steps")
+
+
+def identity(args, model, data):
+    """Name -> value of what a run's steps follow from, with digests for its data and model.
+
+    To be taken before the first step: a model's forward pass and saving it set some configuration.
+    """
+    ignored = PER_WORKER_FLAGS | WITHOUT_EFFECT
+    flags = {f"--{name}": value for name, value in vars(args).items() if name not in ignored}
+    config = model.config.to_dict().items()
+    config = {k: v for k, v in config if k not in ("_name_or_path", "transformers_version")}
+    text = json.dumps(config, sort_keys=True, default=str)
+    return {
+        "the task": args.task,
+        **flags,
+        **{f"the data of {split}": rows.digest for split, rows in data.splits.items()},
+        "the model's configuration": hashlib.sha256(text.encode()).hexdigest(),
+    }
+
+
+def differences(theirs, ours, other_world_size):
+    """A line for each value in which a checkpoint's identity differs from this run's.
+
+    With `other_world_size` the number of workers may differ while the total batch is the same.
+    """
+    names = [name for name in ours if name in theirs and theirs[name] != ours[name]]
+    lines = [f"{name} was {theirs[name]!r} and is now {ours[name]!r}" for name in names]
+    if not names:
+        return []
+    sizes = set(names) <= set(SIZES) and total_batch(theirs) == total_batch(ours)
+    if sizes and other_world_size:
+        return []
+    if sizes:
+        return [
+            *lines,
+            "the total batch is the same, so weights, optimizer and position fit, but the random "
+            "states of dropout do not: the losses will differ from those of an uninterrupted run, "
+            "unless dropout is 0; --other_world_size goes on with new ones",
+        ]
+    return [*lines, "give the same values, or leave --resume out to start afresh"]
+
+
+def total_batch(identity):
+    """Examples per step of all workers together."""
+    product = 1
+    for name in SIZES:
+        product *= identity[name]
+    return product
