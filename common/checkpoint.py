@@ -55,7 +55,7 @@ class Progress:
 class Checkpoints:
     """The checkpoints of a run, as one rank writes and reads them."""
 
-    def __init__(self, args, world, model, data, optimizer):
+    def __init__(self, args, world, model: torch.nn.Module, data, optimizer):
         self.args = args
         self.world = world
         self.wrapped = model
@@ -159,9 +159,9 @@ class Checkpoints:
             load_model(self.model, folder / "model.safetensors")
             training = read_tensors(folder / TRAINING)
         if not all(here):
-            shared = [self.model.state_dict(), training] if self.world.rank == 0 else [None, None]
+            shared = [(self.model.state_dict(), training) if self.world.rank == 0 else ({}, {})]
             dist.broadcast_object_list(shared)
-            weights, training = shared
+            ((weights, training),) = shared
             self.model.load_state_dict(weights)
         self.optimizer.load_state_dict(training)
         if world_size != self.world.size:

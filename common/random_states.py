@@ -11,7 +11,7 @@ def random_states(device):
     name, keys, *rest = numpy.random.get_state()
     states = {
         "torch": torch.get_rng_state(),
-        "numpy": (name, keys.tolist(), *rest),
+        "numpy": (name, numpy.asarray(keys).tolist(), *rest),
         "random": random.getstate(),
     }
     if device.type == "cuda":

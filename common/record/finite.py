@@ -16,7 +16,7 @@ class FiniteNumbers:
     sync point, so there the gradients are checked together, before the update.
     """
 
-    def __init__(self, world, model, optimizer, schedule):
+    def __init__(self, world, model: torch.nn.Module, optimizer, schedule):
         self.rank = world.rank
         self.cuda = world.device.type == "cuda"
         self.optimizer = optimizer
@@ -47,9 +47,9 @@ class FiniteNumbers:
 
     def check_gradients(self, *_):
         """Raise RunError for the first of all gradients that is not finite: one sync point."""
-        with_gradient = [p for p in self.names if p.grad is not None]
-        sums = torch.stack([p.grad.sum() for p in with_gradient]).tolist()
-        for p, total in zip(with_gradient, sums, strict=True):
+        sums = {p: p.grad.sum() for p in self.names if p.grad is not None}
+        totals = torch.stack(list(sums.values())).tolist()
+        for p, total in zip(sums, totals, strict=True):
             if not math.isfinite(total):
                 self.check_gradient(p)
 
