@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from cluster.screen import STDOUT, Screen, pseudo_terminal, relay_lines, relay_live
 
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15  # <linux/prctl.h>
 LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 LINES_KEPT = 20  # of each stream, unless the run is quiet: then all
 UNFINISHED = ": TODO("  # in the line of a worker that has reached a part still to be written
@@ -77,6 +77,12 @@ def die_with(launcher: int) -> None:
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != launcher:
         os._exit(1)
+
+
+def name_process(name: str) -> None:
+    """Give this process the name that `ps -e`, top and pgrep show for it."""
+    assert LIBC, "forked workers are on Linux only"
+    LIBC.prctl(PR_SET_NAME, name.encode())
 
 
 def attend(worker: Worker, screen: Screen, put: Callable[[Worker], None]) -> list[threading.Thread]:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cluster.processes import die_with
+from cluster.processes import die_with, name_process
 from common.errors import UserError
 
 THREADS = "OMP_NUM_THREADS"
@@ -159,6 +159,7 @@ def run_script(folder: str, threads: str, command: list[str]) -> None:
     import numpy
     import torch
 
+    name_process(f"rank {command[-1]}")  # as the launcher's commands end
     os.chdir(folder)
     os.environ[THREADS] = threads
     torch.set_num_threads(min(int(threads), len(os.sched_getaffinity(0))))  # as torch itself

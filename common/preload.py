@@ -39,12 +39,12 @@ def warm_up() -> None:
         vocab_size=8, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4
     )
     model = BertForSequenceClassification(config)
-    optimizer = torch.optim.AdamW(model.parameters())
-    get_linear_schedule_with_warmup(optimizer, 0, 1)
+    adamw = torch.optim.AdamW(model.parameters())
+    get_linear_schedule_with_warmup(adamw, 0, 1)
     ones = torch.ones(2, 2, dtype=torch.long)
     model(input_ids=ones, attention_mask=ones, token_type_ids=ones, labels=ones[0]).loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
+    adamw.step()
     sklearn.metrics.accuracy_score([0, 1], [0, 1])
 
 

@@ -107,7 +107,7 @@ def test_a_worker_killed_under_the_launcher_is_named_and_nothing_is_left(crew):
         try:
             crew.wait_until(lambda: launcher.poll() is not None or min(map(crew.steps, [0, 1, 2])))
             processes = launcher.children(recursive=True)
-            (killed,) = [p for p in processes if p.cmdline()[-2:] == ["--local_rank", "2"]]
+            (killed,) = [p for p in processes if p.name() == "rank 2"]
             killed.kill()
             assert launcher.wait(DEADLINE) == 128 + signal.SIGKILL
             assert not psutil.wait_procs(processes, timeout=10)[1]

@@ -88,14 +88,21 @@ def test_a_second_run_in_one_folder_is_refused_and_a_killed_ones_lock_is_not(cre
     assert third.end() == 0
 
 
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        ("no", "the model was not saved: rank 0 failed: "),
+        ("epoch", " in barrier): rank 0 failed: "),
+    ],
+)
 @pytest.mark.usefixtures("small_disk")
-def test_a_full_disk_takes_one_line_and_no_rank_succeeds(crew):
-    first, second = crew.start_all("task2b", 2, BRIEF)
+def test_a_full_disk_takes_one_line_and_no_rank_succeeds(crew, strategy, said):
+    first, second = crew.start_all("task2b", 2, f"{BRIEF} --save_strategy {strategy}")
     assert first.end() == second.end() == 1
     (line,) = first.errors
     assert re.match(rf"{re.escape(str(crew.output))}.*: the disk is full \(\d\.\d MB free of", line)
     (line,) = second.errors
-    assert "the model was not saved: rank 0 failed: " in line
+    assert said in line
     assert "the disk is full" in line
     assert not list(crew.output.glob("*.part"))
     assert '"end": null' in (crew.output / "run.json").read_text()
