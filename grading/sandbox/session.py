@@ -39,9 +39,7 @@ class Session:
         in_process("grading.inputs", "build", self.inputs)
         self.known = in_process("grading.known_rows", "read", self.inputs)
         self.flat_seconds = {}  # elements -> seconds
-        self.references = (
-            OrderedDict()
-        )  # digest of what was asked for -> what the reference returned
+        self.references = OrderedDict()  # digest of what was asked for -> what was returned
 
     def reference(self, *arguments: Any) -> dict:
         """What staff.reference.replay returns for the model and these arguments.
