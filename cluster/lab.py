@@ -20,7 +20,7 @@ from cluster import lab_network
 from cluster.lab_flags import INSIDE, Break, parse
 from cluster.lab_network import Node
 from cluster.lab_traffic import carried, epochs_of, nodes_table
-from cluster.launch import Place, launch, threads_each
+from cluster.launch import Place, launch_again, threads_each
 from cluster.processes import Worker
 from common.errors import UserError
 from common.files import write_whole
@@ -109,23 +109,30 @@ def run_workers(args: argparse.Namespace) -> int:
     folder = output_dir(args.command)
     if args.breaks and not folder:
         raise UserError("--cut, --kill and --slow follow the steps in the script's --output_dir")
-    observer = Observer(nodes, folder, args.breaks) if folder else None
+    observers = [Observer(nodes, folder, args.breaks)] if folder else []
 
     def on_start(team: list[Worker]) -> None:
-        if observer:
-            observer.workers = team
-            observer.start()
+        if not folder:
+            return
+        if observers[-1].workers:  # of the run that has failed
+            observers[-1].finish()
+            observers.append(Observer(nodes, folder, observers[-1].breaks))
+        observers[-1].workers = team
+        observers[-1].start()
 
     place = Place(nodes[0].address, lambda rank: nodes[rank].prefix())
-    result = launch(args.command, len(nodes), quiet=args.quiet, place=place, on_start=on_start)
+    options = {"quiet": args.quiet, "place": place, "on_start": on_start}
+    result = launch_again(args.restarts, args.command, len(nodes), **options)
     if args.quiet and result.code:
         print(result.summary(), file=sys.stderr)
-    if observer and folder:
-        observer.finish()
-        for due in observer.breaks:
+    if folder:
+        observers[-1].finish()
+        for due in observers[-1].breaks:
             print(f"netlab: not done, because the run ended before: {due}", file=sys.stderr)
-        if observer.snapshots:
-            report(folder, observer.snapshots, args.rate, succeeded=not result.code)
+        if len(observers) > 1:
+            print("netlab: no table of bytes, because the run was restarted", file=sys.stderr)
+        elif observers[0].snapshots:
+            report(folder, observers[0].snapshots, args.rate, succeeded=not result.code)
     return result.code
 
 

@@ -52,6 +52,7 @@ def parse(argv: list[str], description: str | None = None) -> argparse.Namespace
     for how, text in BREAKS.items():
         shape = "NODE@STEP=RATE" if how == "slow" else "NODE@STEP"
         parser.add_argument(f"--{how}", action="append", default=[], help=text, metavar=shape)
+    parser.add_argument("--restarts", type=int, default=0, help="after failures (default: 0)")
     parser.add_argument("--quiet", action="store_true", help="show nothing that workers print")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="SCRIPT and its arguments")
     shell = argv[:1] == ["shell"]

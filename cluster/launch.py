@@ -10,6 +10,7 @@ The first failure ends the run: the others get GRACE_SECONDS to report which pee
 SIGTERM, and after as long again SIGKILL. Ctrl-C, SIGTERM and SIGHUP end every worker and its
 children; a second one kills them. If the launcher itself is killed (SIGKILL), Linux kills the
 workers with it, but not their children. macOS cannot do that: there, end the workers by hand.
+With --restarts K a run that fails is started again up to K times, with --resume.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from common.commands import Parser, program
 from common.errors import UserError
 
 GRACE_SECONDS = 10.0
+BAD_USAGE = 2  # the exit code
 USAGE = "--workers N SCRIPT [ARGUMENTS ...]"
 
 
@@ -149,6 +151,18 @@ def launch(
     return result
 
 
+def launch_again(restarts: int, command: list[str], workers: int, **options) -> Result:
+    """`launch`; after a failure again, from the newest checkpoint, up to `restarts` times."""
+    result = launch(command, workers, **options)
+    for number in range(1, restarts + 1):
+        if result.code in (0, BAD_USAGE):
+            break
+        text = f"cluster.launch: restart {number} of {restarts}, from the newest checkpoint"
+        print(text, file=sys.stderr, flush=True)
+        result = launch([*command, "--resume"], workers, **options)
+    return result
+
+
 def check(command: list[str], workers: int) -> None:
     """Raise UserError unless there are workers to start and a Python script to run."""
     if workers < 1:
@@ -213,16 +227,17 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser(usage=f"{program()} {USAGE}", description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--workers", type=int, required=True, help="how many")
+    parser.add_argument("--restarts", type=int, default=0, help="after failures (default: 0)")
     parser.add_argument("--spawn", action="store_true", help="load PyTorch in every worker")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="SCRIPT and its arguments")
     try:
         args = parser.parse_args(argv)
         with Template() as template:
             place = Place(template=None if args.spawn else template)
-            return launch(args.command, args.workers, place=place).code
+            return launch_again(args.restarts, args.command, args.workers, place=place).code
     except UserError as error:
         print(f"cluster.launch: {error}", file=sys.stderr)
-        return 2
+        return BAD_USAGE
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 

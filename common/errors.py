@@ -9,5 +9,9 @@ class UserError(ValueError):
     """
 
 
+class EndedEarlyError(Exception):
+    """A run ends before its last step, as it was asked to; not a failure."""
+
+
 class RunError(RuntimeError):
     """A run cannot go on, though it was started correctly; one line, as for a UserError."""

@@ -5,7 +5,7 @@ import signal
 import sys
 import traceback
 
-from common.errors import RunError, UserError
+from common.errors import EndedEarlyError, RunError, UserError
 from common.files import disk_full
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -14,8 +14,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 def run(main, script, flags=()):
     """Parse the flags, join the other workers, call `main(args, world)`, and exit.
 
-    Exits 0 only if the whole run succeeded, 2 after a user error, 130 after Ctrl-C and 1 after
-    anything else. A worker that fails reports it to the others, which then name it.
+    Exits 0 only if the whole run succeeded, 75 (EX_TEMPFAIL) if it was asked to end early, 2 after
+    a user error, 130 after Ctrl-C and 1 after anything else. A worker that fails reports it to the
+    others, which then name it.
     """
     args, world, code = None, None, 1
     try:
@@ -24,8 +25,10 @@ def run(main, script, flags=()):
 
         args = cli.parse_args(script, flags)
         world = workers.join(args)
-        main(args, world)
+        whole = runs_to_its_end(main, args, world)
         workers.leave(world)
+        if not whole:
+            sys.exit(os.EX_TEMPFAIL)
         return
     except UserError as error:
         code, reason = 2, str(error)
@@ -52,6 +55,17 @@ def run(main, script, flags=()):
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a broken process group may hang or abort in its destructors
+
+
+def runs_to_its_end(main, args, world):
+    """Call main; returns False if it was asked to end early, which rank 0 reports."""
+    try:
+        main(args, world)
+    except EndedEarlyError as error:
+        if world.rank == 0:
+            print(error, file=sys.stderr)
+        return False
+    return True
 
 
 def explain(error, folder):

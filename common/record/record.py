@@ -14,6 +14,7 @@ from common.record.facts import describe, now
 from common.record.finite import FiniteNumbers
 from common.record.first_losses import FirstLosses
 from common.record.live import start_live_view
+from common.record.notice import Notice
 from common.record.schedule import Schedule
 from common.record.trace import start_trace
 from common.units import after_epoch
@@ -34,7 +35,7 @@ class Record:
         done = self.checkpoints.progress
         self.schedule = Schedule(data.total_steps, done.step, done.epoch, done.position)
         self.metrics = done.metrics
-        self.by_epoch = args.save_strategy == "epoch"
+        self.strategy = args.save_strategy
         self.clock = Clock(world, model, optimizer)
         if not args.allow_nan:
             FiniteNumbers(world, model, optimizer, self.schedule)
@@ -58,6 +59,7 @@ class Record:
             self.facts["all_reduce_seconds"] = seconds
         self.trace = start_trace(args, self.folder, world)
         self.live = start_live_view(args, self.folder, world, self.schedule.step)
+        self.notice = Notice(world)
         self.write_metrics()
         self.write()
 
@@ -122,8 +124,12 @@ class Record:
         self.bar.set_postfix_str(f"{whose}loss {loss:.4f}", refresh=False)
         self.first_losses.add(self.schedule.step, loss, line["examples"])
         self.show_losses()
-        if self.checkpoints.due(self.schedule.step):
+        step, last = self.schedule.step, self.notice.is_last(self.schedule.step)
+        if self.checkpoints.due(step) or (last and self.strategy != "no"):
             self.save(epoch - 1, self.schedule.position)
+        if last:
+            self.bar.close()
+            self.notice.end(step, saved=self.strategy != "no")
 
     def save(self, epoch, position):
         """Save a checkpoint: after `epoch` epochs, and `position` steps of the next."""
@@ -153,7 +159,7 @@ class Record:
         self.show_losses()
         if scores:
             self.add_metrics(epoch, scores)
-        if self.by_epoch:
+        if self.strategy == "epoch":
             self.save(epoch, 0)
 
     def add_metrics(self, epoch, scores):

@@ -241,6 +241,53 @@ def test_a_killed_run_is_resumed_from_its_newest_whole_checkpoint(whole_runs, tm
         assert checkpoints(crew.output) == [16]  # --save_total_limit is 1
 
 
+@pytest.mark.parametrize(
+    ("script", "rank", "number", "env"),
+    [
+        ("task2b", 1, signal.SIGUSR1, {}),
+        pytest.param("task1", 0, signal.SIGTERM, {"SLURM_JOB_ID": "7"}, marks=pytest.mark.slow),
+        pytest.param("task3", 0, signal.SIGTERM, {"SLURM_JOB_ID": "7"}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_that_gets_notice_saves_and_ends(whole_runs, tmp_path, script, rank, number, env):
+    with Crew(tmp_path / "cut") as crew:
+        workers = crew.start_all(script, SIZES[script], f"{TRAIN}", env)
+        crew.wait_for_step(2)
+        workers[rank].signal(number)
+        assert [worker.end() for worker in workers] == [75] * len(workers), workers[0].errors
+        (step,) = checkpoints(crew.output)
+        assert [crew.steps(rank) for rank in range(len(workers))] == [step] * len(workers)
+        (line,) = workers[0].errors
+        assert line.startswith(f"the run ends after step {step}, because of ")
+        assert line.endswith("; --resume goes on from there")
+        assert not [line for worker in workers[1:] for line in worker.errors]
+        crew.workers.clear()
+        run(crew, script, "--resume")
+        assert_same(whole_runs(script).output, crew.output, SIZES[script])
+
+
+@pytest.mark.slow
+def test_the_launcher_restarts_a_run_that_fails(whole_runs, tmp_path):
+    with Crew(tmp_path / "cut") as crew:
+        command = [sys.executable, "-m", "cluster.launch", "--workers", "2", "--restarts", "2"]
+        command += f"task2b/run_glue.py {FLAGS} {TRAIN} --save_steps 1".split()
+        command += f"--data_dir {crew.data} --output_dir {crew.output}".split()
+        with open(tmp_path / "text", "w+") as text:
+            launcher = subprocess.Popen(command, cwd=ROOT, stdout=text, stderr=subprocess.STDOUT)
+            with ending(launcher):
+                crew.wait_until(lambda: crew.steps(0) > 2)
+                processes = psutil.Process(launcher.pid).children(recursive=True)
+                (killed,) = [process for process in processes if process.name() == "rank 1"]
+                killed.kill()
+                code = launcher.wait(DEADLINE)
+            text.seek(0)
+            assert code == 0, text.read()
+            text.seek(0)
+            assert "restart 1 of 2, from the newest checkpoint" in text.read()
+        assert json.loads((crew.output / "run.json").read_text())["resumed"]
+        assert_same(whole_runs("task2b").output, crew.output, 2)
+
+
 def test_what_differs_from_the_checkpoint_is_named(whole_runs, tmp_path):
     crew = whole_runs("task2b")
     folder = copy_cut_after(crew, 3, tmp_path / "out")

@@ -280,6 +280,19 @@ def test_survivors_name_the_node_that_is_lost(tmp_path, how):
 
 
 @needs_lab
+@pytest.mark.slow
+def test_a_run_goes_on_after_a_worker_is_killed(tmp_path):
+    flags = ["--model_name_or_path", "tiny", "--max_steps", "8", "--save_steps", "2"]
+    lab = ["--nodes", "2", "--restarts", "1", "--kill", "1@5"]
+    done = run_lab(lab, "task2b", tmp_path, *flags)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("netlab: node 1, step 5: its worker is killed") == 1
+    assert "restart 1 of 1, from the newest checkpoint" in done.stderr
+    assert [len(rank) for rank in losses(tmp_path, 2)] == [8, 8]
+    assert json.loads((tmp_path / "run.json").read_text())["resumed"]
+
+
+@needs_lab
 def test_python_is_ours_on_a_node_whatever_bashrc_does(tmp_path):
     (tmp_path / ".bashrc").write_text("PATH=/usr/sbin:/usr/bin:/sbin:/bin\n")
     done = subprocess.run(
