@@ -15,6 +15,10 @@ def load(args, world):
     glue_task = find_glue_task(args.task_name)
     model, tokenizer = load_model(args, glue_task, world)
     data = load_data(args, glue_task, tokenizer, world)
-    digests = [split.digest for split in data.splits.values()]
-    check_identical_across_ranks(world, data=digests, weights=weights_digest(model))
+    facts = {"weights": weights_digest(model)}
+    for name, rows in data.splits.items():
+        facts[f"the number of rows of {name}"] = len(rows)
+        facts[f"the number of tokens of {name}"] = rows.offsets[-1]
+        facts[f"the data of {name}"] = rows.digest
+    check_identical_across_ranks(world, facts)
     return model, data

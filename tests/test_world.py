@@ -227,9 +227,12 @@ def test_scripts_that_differ_are_reported(crew):
 
 
 def test_data_that_differ_are_told_before_the_first_step(crew):
-    (line,) = differ(f"--data_dir {sample(crew.folder / 'other', 60)}", crew)
-    digests = re.findall("'([0-9a-f]{64})'", line)
-    assert line in both("data", digests[:1], digests[1:]) + both("data", digests[1:], digests[:1])
+    rows, tokens, digest = differ(f"--data_dir {sample(crew.folder / 'other', 60)}", crew)
+    assert rows in both("the number of rows of train", 64, 60)
+    assert "- the number of tokens of train is " in tokens
+    digests = re.findall("'[0-9a-f]{64}'", digest)
+    name = "the data of train"
+    assert digest in both(name, *digests) + both(name, *digests[::-1])
 
 
 def test_weights_that_differ_are_told_before_the_first_step(crew):

@@ -138,8 +138,8 @@ def leave(world):
         dist.destroy_process_group()
 
 
-def check_identical_across_ranks(world, **facts):
-    """Check that every worker has the same `facts`, such as digests of its data and weights.
+def check_identical_across_ranks(world, facts):
+    """Check that every worker has the same `facts` (name -> value), such as digests of its data.
 
     Raises UserError where they differ: it names the rank and the value on each side.
     """
