@@ -39,7 +39,7 @@ def whereabouts(stack):
         elif module == "torch.distributed.distributed_c10d":
             waiting = code.co_name
         elif module in WAITS:
-            waiting = waiting or WAITS[module]
+            waiting = WAITS[module] or waiting  # the exchange asks the heartbeat, too
         elif not code.co_filename.startswith(LIBRARIES):
             folder, file = os.path.split(code.co_filename)
             return f"{os.path.basename(folder)}/{file}:{line} in {code.co_name}", waiting

@@ -338,6 +338,9 @@ def load_never(args, world):
     task2b.run_glue.main(args, world)
 
 
+EARLY = r"stops in (the exchange with all ranks \(common/load.py:|init_process_group )"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("victim", [0, 2])
@@ -346,5 +349,5 @@ def test_a_rank_lost_before_the_first_collective_is_named(crew, victim, number):
     crew.wait_until((crew.output / "reached").exists)
     workers.pop(victim).signal(number)
     for line in last_words(workers).values():
-        assert "stops in the exchange with all ranks (common/load.py:" in line
+        assert re.search(EARLY, line)
         assert f": rank {victim} " in line
