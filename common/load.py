@@ -15,7 +15,7 @@ def load(args, world):
     glue_task = find_glue_task(args.task_name)
     model, tokenizer = load_model(args, glue_task, world)
     data = load_data(args, glue_task, tokenizer, world)
-    facts = {"weights": weights_digest(model)}
+    facts: dict[str, object] = {"weights": weights_digest(model)}
     for name, rows in data.splits.items():
         facts[f"the number of rows of {name}"] = len(rows)
         facts[f"the number of tokens of {name}"] = rows.offsets[-1]
