@@ -1,12 +1,18 @@
 """Proposes how a submission's scripts are called, from their own `--help`."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from common.errors import UserError
 from common.tasks import Task
 from grading.checks.written import walk
+from grading.environment import (
+    PLACEHOLDERS,
+    assignments,
+    variables_demanded,
+    variables_read,
+)
 from grading.options import (
     METHOD,
     NAMES,
@@ -57,8 +63,18 @@ def propose(folder: Path, task: Task, help_of: Help) -> dict[str, str]:
         option = find_option(options, switch, [])
         if option:
             words[option.flag] = "True" if option.takes_value else ""
-    refuse_gaps(task, script, options, used, words)
-    return {"script": script, "arguments": " ".join(f"{k} {v}".strip() for k, v in words.items())}
+    environment = environment_for(folder, task, used)
+    refuse_gaps(task, script, options, [*used, *(PLACEHOLDERS[n] for n in environment)], words)
+    row = {"script": script, "arguments": " ".join(f"{k} {v}".strip() for k, v in words.items())}
+    return {**row, "environment": assignments(environment)} if environment else row
+
+
+def environment_for(folder: Path, task: Task, used: Collection[str]) -> set[str]:
+    """The variables to set for a task's workers, where its options `used` do not say it all."""
+    texts = [text for _, text in scripts(folder)]
+    if not task.distributed:
+        return variables_demanded(texts)
+    return set() if set(NEEDED_BY_SEVERAL) <= set(used) else variables_read(texts)
 
 
 def find_script(folder: Path, task: Task) -> str:
@@ -130,7 +146,9 @@ def sort_batch(options: list[Option], used: dict[str, str]) -> None:
         used.pop("batch", None)
 
 
-def refuse_gaps(task: Task, script: str, options: list[Option], used: dict, words: dict) -> None:
+def refuse_gaps(
+    task: Task, script: str, options: list[Option], used: Collection[str], words: dict
+) -> None:
     """Raise UserError if something cannot be set, or if a required option is not understood."""
     needed = [*NEEDED, *(NEEDED_BY_SEVERAL if task.distributed else ())]
     lacking = [name for name in needed if name not in used]

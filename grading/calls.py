@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from cluster.ports import free_port
 from common.tasks import Task
-from grading.automatic import propose
+from grading.automatic import propose, scripts
+from grading.environment import PLACEHOLDERS, variables_read
 from grading.hand_in.archive import copy
 from grading.mapping import Entry, Mapping
 from grading.plan import Limits, Run
@@ -37,7 +39,9 @@ class Calls:
             entry = Entry(proposed, "proposed from the script's --help")
         if entry.facts:
             script, arguments = (entry.facts.get(key, "") for key in ("script", "arguments"))
-            call = " ".join((script or task.script, arguments or "(the assignment's arguments)"))
+            before = entry.facts.get("environment", "")
+            words = (before, script or task.script, arguments or "(the assignment's arguments)")
+            call = " ".join(filter(None, words))
             self.used[task.name] = f"{call} ({entry.source})"
         return entry
 
@@ -48,13 +52,24 @@ class Calls:
         return self.helps[script]
 
     def run_help(self, script: str) -> str:
-        """Run it once."""
+        """Run it once, alone, with the variables that such scripts may read before anything."""
         with inner_folder(self.session.folder) as top:
             folder, observed = top / "submission", top / "observed"
             copy(self.path, folder)
             limits = Limits(seconds=HELP_SECONDS)
-            commands, hidden = [[script, "--help"]], neighbors(self.path)
-            run_workers(Run(folder, commands, observed, hidden=hidden, limits=limits))
+            names = variables_read(text for _, text in scripts(folder))
+            alone = {"rank": 0, "world_size": 1, "master_ip": "127.0.0.1"}
+            alone["master_port"] = free_port()
+            run_workers(
+                Run(
+                    folder,
+                    [[script, "--help"]],
+                    observed,
+                    hidden=neighbors(self.path),
+                    environment=({name: str(alone[PLACEHOLDERS[name]]) for name in names},),
+                    limits=limits,
+                )
+            )
             with (observed / "0.out").open(errors="replace") as file:
                 return file.read(LONGEST)
 

@@ -16,6 +16,7 @@ COMMAND = """--model_type {model_type} --model_name_or_path {model} --task_name 
     --output_dir {output_dir} --overwrite_output_dir"""
 DISTRIBUTED = """ --master_ip {master_ip} --master_port {master_port} --world_size {world_size}
     --local_rank {rank}"""
+VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 PLACEHOLDER = re.compile(r"\{(\w[^{}]*)\}")
 
 
@@ -53,6 +54,20 @@ def command_of(own: Mapping, task: Task, values: Mapping, folder: Path) -> list[
         return [script, *(fill_in(word, values) for word in shlex.split(text))]
     except ValueError as error:
         raise UserError(f"the mapping of {task.name}: arguments: {error}") from None
+
+
+def environment_of(own: Mapping, task: Task, values: Mapping) -> dict[str, str]:
+    """A worker's own environment variables; UserError if they are not NAME=VALUE pairs."""
+    found = {}
+    try:
+        for word in shlex.split(own.get("environment", "")):
+            name, equals, value = word.partition("=")
+            if not equals or not VARIABLE.fullmatch(name):
+                raise ValueError(f"write {word!r} as NAME=VALUE, such as RANK={{rank}}")
+            found[name] = fill_in(value, values)
+    except ValueError as error:
+        raise UserError(f"the mapping of {task.name}: environment: {error}") from None
+    return found
 
 
 def is_inside(folder: Path, script: str) -> bool:

@@ -13,7 +13,7 @@ AUTO = "auto"
 LARGEST = 65536  # bytes of a grading.yaml
 LONGEST = 4096  # characters of a script's path, or of a task's arguments
 DEEPEST = 4  # levels of nesting in a grading.yaml
-KEYS = ("script", "arguments", "total_batch", "override")
+KEYS = ("script", "arguments", "environment", "total_batch", "override")
 DEFAULT = "default"  # the entry for what the tasks' own entries leave open
 TOTAL_BATCHES = ("16", "64")
 

@@ -25,7 +25,8 @@ class Limits:
 class Run:
     """One run of a submission: a command (script, then arguments) for every worker.
 
-    `folder` is the submission's own copy; its user will own it, and the `writable` folders.
+    `environment` has variables for every worker, by rank; {} for all if it is empty. `folder` is
+    the submission's own copy; its user will own it, and the `writable` folders.
     `observed` receives the probes' records, where the submission cannot reach them. `readable` are
     folders that it needs; it sees none but these, and for the `hidden` ones that is verified.
     `learning_rate`, `pause` (seconds) and `steps` are for the probe.
@@ -37,6 +38,7 @@ class Run:
     writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
+    environment: tuple[dict[str, str], ...] = ()
     limits: Limits = field(default_factory=Limits)
     learning_rate: float | None = None
     pause: float = 0.0

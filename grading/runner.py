@@ -18,7 +18,7 @@ from grading.checks.observation import Observation, Rank
 from grading.checks.reader import ending, read_rank
 from grading.checks.replayed import comparable, rows_read
 from grading.checks.written import find_texts, read_texts
-from grading.commands import command_of, placeholders
+from grading.commands import command_of, environment_of, placeholders
 from grading.hand_in.archive import copy
 from grading.mapping import Mapping
 from grading.plan import Run
@@ -109,11 +109,14 @@ class Runner:
             for one in data:  # each worker's own, as on a machine of its own: scripts cache there
                 shutil.copytree(self.session.inputs / setting.rows, one)
             before = find_texts(folder)
+            task, own = graded.task, self.calls.entry(graded.task).facts
+            values = self.values(graded, setting, output, data)
             ended = run_workers(
                 Run(
                     folder,
-                    self.commands(graded, setting, folder, output, data),
+                    [command_of(own, task, each, folder) for each in values],
                     observed,
+                    environment=tuple(environment_of(own, task, each) for each in values),
                     writable=(output, top / "data"),
                     readable=(self.session.inputs,),
                     hidden=neighbors(self.path),
@@ -137,11 +140,10 @@ class Runner:
             return Evidence(setting, seen, why=why)
         return self.evidence(setting, seen)
 
-    def commands(
-        self, graded: GradedTask, setting: inputs.Setting, folder: Path, output: Path, data: list
-    ):
-        """The command of every worker; `data` has the folder of each one's data."""
-        own = self.calls.entry(graded.task).facts
+    def values(
+        self, graded: GradedTask, setting: inputs.Setting, output: Path, data: list[Path]
+    ) -> list[dict[str, object]]:
+        """The values for the placeholders of every worker; `data` has the folders of their data."""
         shared = placeholders(setting, self.session.inputs / "model", output)
         shared |= {
             "batch": graded.batch,
@@ -149,10 +151,7 @@ class Runner:
             "master_port": free_port(),
             "world_size": graded.workers,
         }
-        return [
-            command_of(own, graded.task, shared | {"rank": rank, "data_dir": path}, folder)
-            for rank, path in enumerate(data)
-        ]
+        return [shared | {"rank": rank, "data_dir": path} for rank, path in enumerate(data)]
 
     def evidence(self, setting: inputs.Setting, seen: Observation) -> Evidence:
         """A run beside what one process computes from the rows that were read."""

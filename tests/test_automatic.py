@@ -23,11 +23,11 @@ def parser_of(names, **more):
     return parser
 
 
-def proposed(folder, task, parser, files=("run_glue.py",)):
+def proposed(folder, task, parser, files=("run_glue.py",), text=""):
     """What is proposed for a task of a submission with these files."""
     for file in files:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_text("ArgumentParser()\n")
+        (folder / file).write_text(f"ArgumentParser()\n{text}")
     return propose(folder, TASKS[task], lambda _: parser.format_help())
 
 
@@ -89,6 +89,49 @@ def test_one_script_for_all_tasks(option, choices, values, tmp_path):
 def test_a_task_without_other_workers_is_not_given_any(tmp_path):
     found = proposed(tmp_path, "task1", parser_of(f"{COMMON} batch", local_rank={"type": int}))
     assert "rank" not in found["arguments"]
+
+
+TORCH = "RANK={rank} LOCAL_RANK={rank} WORLD_SIZE={world_size} MASTER_ADDR={master_ip} "
+TORCH += "MASTER_PORT={master_port}"
+
+
+@pytest.mark.parametrize(
+    ("text", "environment"),
+    [
+        ("dist.init_process_group('gloo', init_method='env://')", TORCH),
+        ("dist.init_process_group(\n    backend=choose(args),\n)", TORCH),
+        (
+            "rank, n = os.environ['SLURM_PROCID'], int(os.getenv('SLURM_NTASKS', 1))\n"
+            "url = f\"tcp://{os.environ.get('MASTER_IP')}:{os.environ['MASTER_PORT']}\"\n"
+            "dist.init_process_group('gloo', init_method=url, rank=rank, world_size=n)",
+            "SLURM_PROCID={rank} SLURM_NTASKS={world_size} MASTER_IP={master_ip} "
+            "MASTER_PORT={master_port}",
+        ),
+    ],
+)
+def test_workers_settings_that_are_read_from_the_environment_are_set(text, environment, tmp_path):
+    found = proposed(tmp_path, "task2b", parser_of(f"{COMMON} batch"), text=text)
+    assert found["environment"] == environment
+    assert "rank" not in found["arguments"]
+    assert "environment" not in proposed(tmp_path, "task1", parser_of(f"{COMMON} batch"), text="")
+
+
+def test_options_for_the_workers_are_not_doubled_by_variables(tmp_path):
+    text = "os.environ['MASTER_ADDR'] = args.ip\ndist.init_process_group('gloo')"
+    found = proposed(tmp_path, "task2b", parser_of(f"{COMMON} {WORKERS} batch"), text=text)
+    assert "environment" not in found
+
+
+def test_one_worker_gets_the_variables_that_its_script_demands(tmp_path):
+    text = "rank = int(os.environ['RANK'])\nsize = os.environ.get('WORLD_SIZE', 1)"
+    found = proposed(tmp_path, "task1", parser_of(f"{COMMON} batch"), text=text)
+    assert found["environment"] == "RANK={rank}"
+
+
+def test_variables_that_are_only_written_are_not_set(tmp_path):
+    text = "os.environ['MASTER_ADDR'] = '10.10.1.1'\nos.environ['RANK'] = '0'"
+    with pytest.raises(UserError, match=r"no option for \{master_ip\}"):
+        proposed(tmp_path, "task2b", parser_of(f"{COMMON} batch"), text=text)
 
 
 @pytest.mark.parametrize(

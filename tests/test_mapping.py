@@ -2,7 +2,7 @@
 
 from common.errors import UserError
 from common.tasks import TASKS
-from grading.commands import command_of
+from grading.commands import command_of, environment_of
 from grading.inputs import SETTINGS, setting_for
 from grading.mapping import LARGEST, read_mapping
 
@@ -39,6 +39,19 @@ def test_a_placeholder_is_never_evaluated_or_formatted(inside, tmp_path):
     written(tmp_path, "")
     with pytest.raises(UserError, match=r"there is no placeholder .*; there are \{model\}, \{rank"):
         command(tmp_path, f"--x {{{inside}}}")
+
+
+def test_variables_are_filled_in_like_arguments():
+    own = {"environment": "RANK={rank} NAME='{model} {}' EMPTY="}
+    found = environment_of(own, TASKS["task2b"], VALUES)
+    assert found == {"RANK": "2", "NAME": "/inputs/model {}", "EMPTY": ""}
+    assert environment_of({}, TASKS["task2b"], VALUES) == {}
+
+
+@pytest.mark.parametrize("text", ["RANK", "rank=1", "A-B=1", "X={rank!r}", "'unclosed", "=1"])
+def test_what_is_not_a_variable_is_refused(text):
+    with pytest.raises(UserError, match="the mapping of task2b: environment: "):
+        environment_of({"environment": text}, TASKS["task2b"], VALUES)
 
 
 @pytest.mark.parametrize("script", ["../secret.py", "/etc/passwd", "x" * 3000, "a\0b", "none.py"])

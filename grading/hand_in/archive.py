@@ -86,10 +86,11 @@ def read(archive: Path, suffix: str, folder: Path) -> None:
         read_tar(archive, suffix, folder, Limit(size))
 
 
-def fetch(source: Path, destination: Path) -> Path:
+def fetch(source: Path, destination: Path, any_script: bool = False) -> Path:
     """Copy or unpack a submission, an archive or a folder, to `destination`; returns its root.
 
-    What `pack` leaves out of a folder is left out; an archive alone in a folder is unpacked.
+    What `pack` leaves out of a folder is left out; an archive alone in a folder is unpacked. With
+    `any_script` its scripts may have any names, and lie in any folder.
     """
     if source.is_symlink() or not (source.is_dir() or source.is_file()):
         raise UserError(
@@ -98,17 +99,17 @@ def fetch(source: Path, destination: Path) -> Path:
     if source.is_dir():
         archives = [path for path in sorted(source.iterdir()) if suffix_of(path)]
         archives = [path for path in archives if path.is_file() and not path.is_symlink()]
-        if len(archives) != 1 or holds_submission(source):
+        if len(archives) != 1 or holds_submission(source, any_script):
             copy(source, destination)
-            return submission_root(destination)
+            return submission_root(destination, any_script)
         source = archives[0]
-    return submission_root(unpack(source, destination))
+    return submission_root(unpack(source, destination), any_script)
 
 
-def holds_submission(folder: Path) -> bool:
+def holds_submission(folder: Path, any_script: bool) -> bool:
     """Whether a folder holds a submission that is not packed, at any level."""
     try:
-        submission_root(folder)
+        submission_root(folder, any_script)
     except UserError:
         return False
     return True
@@ -126,8 +127,11 @@ def copy(folder: Path, destination: Path) -> None:
         raise UserError(f"{line(shown_name(folder))}: {error}; {FIX}") from None
 
 
-def submission_root(folder: Path) -> Path:
-    """The folder that holds task1/, task2a/ ..., grading.yaml or run_glue.py, however nested."""
+def submission_root(folder: Path, any_script: bool = False) -> Path:
+    """The folder that holds task1/, task2a/ ..., grading.yaml or run_glue.py, however nested.
+
+    With `any_script` a folder that has none of these, but another script, will do.
+    """
     level = [folder]
     for _ in range(LEVELS):
         found = [each for each in level if is_root(each)]
@@ -135,13 +139,36 @@ def submission_root(folder: Path) -> Path:
             names = ", ".join(line(each.relative_to(folder)) for each in found[:5])
             raise UserError(f"{len(found)} submissions in one: {names}; hand in one of them")
         if found:  # folders side by side that hold a script each are one submission
-            return found[0] if len(found) == 1 else found[0].parent
+            alone = len(found) == 1 and not (any_script and has_sibling(found[0], folder))
+            return found[0] if alone else found[0].parent
         level = [path for each in level for path in inner_folders(each)]
+    script = next((path for path in walk(folder)[0] if path.suffix == ".py"), None)
+    if script and any_script:
+        return without_wrappers(folder)
     held = ", ".join(line(path.name, 40) for path in sorted(folder.iterdir())[:8]) or "nothing"
+    named = f"; scripts like {line(script)} need a {MAPPING}, or --mapping auto" if script else ""
     raise UserError(
         f"no {', '.join(f'{task}/' for task in TASKS)}, {MAPPING} or {SCRIPT} in it; it holds "
-        f"{held}: hand in the folder that has them, with `python -m grading pack`"
+        f"{held}: hand in the folder that has them, with `python -m grading pack`{named}"
     )
+
+
+def has_sibling(script_folder: Path, folder: Path) -> bool:
+    """Whether other folders beside the folder of one script hold scripts of other names."""
+    if script_folder == folder or is_whole(script_folder):
+        return False
+    others = set(inner_folders(script_folder.parent)) - {script_folder}
+    return any(any(other.glob("*.py")) for other in others)
+
+
+def without_wrappers(folder: Path) -> Path:
+    """A folder of scripts, without the outer ones that hold a single folder and no script."""
+    for _ in range(LEVELS):
+        inner = inner_folders(folder)
+        if len(inner) != 1 or any(any(each.glob("*.py")) for each in (folder, *inner)):
+            break
+        folder = inner[0]
+    return folder
 
 
 def is_whole(folder: Path) -> bool:

@@ -125,10 +125,7 @@ def move_in(run: Run) -> None:
 def supervise(run: Run, files: list[list[int]], pipe: Connection, work: Work) -> Ended:
     """Start the workers and watch them to their end."""
     isolation, before = in_words(verified(run)), loopback_bytes()
-    workers = [
-        start(work, command, run, *descriptors)
-        for command, descriptors in zip(run.commands, files, strict=True)
-    ]
+    workers = [start(work, rank, run, *descriptors) for rank, descriptors in enumerate(files)]
     ended = watch(run, workers, pipe, [descriptors[1] for descriptors in files])
     ended.isolation, ended.loopback = isolation, loopback_bytes() - before
     return ended

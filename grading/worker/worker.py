@@ -47,13 +47,12 @@ ENVIRONMENT = {
 }
 
 
-def work(
-    command: list[str], run: Run, events: int, stack: int, output: int, error: int
-) -> NoReturn:
+def work(rank: int, run: Run, events: int, stack: int, output: int, error: int) -> NoReturn:
     """Run one worker's command; never returns. The last four are open file descriptors."""
-    code = 1
+    code, command = 1, run.commands[rank]
     try:
         prepare_process(run, {0, 1, 2, events, stack}, output, error)
+        os.environ.update(run.environment[rank] if run.environment else {})
         faulthandler.register(STACK_SIGNAL, file=stack, all_threads=True)
         unload_kit_modules(run.folder, command[0])
         gc.enable()

@@ -139,7 +139,7 @@ def graded(
         from grading import grader
 
         report = grader.grade(
-            fetch(source, place / "submission"),
+            fetch(source, place / "submission", any_script=bool(options.get("mapping"))),
             on_result=lambda result, _: pipe.send(("result", asdict(result))),
             **options,
         )

@@ -98,6 +98,24 @@ ASSERTED = """\
     assert args.per_gpu_train_batch_size * args.world_size == 64, "the total batch must be 64"
 """
 DDP = "    model = torch.nn.parallel.DistributedDataParallel(model)\n"
+WORKERS = """\
+    add("--local_rank", type=int, default=-1, help="Rank of this worker.")
+    add("--master_ip", type=str, default="10.10.1.1", help="Address of the master node.")
+    add("--master_port", type=int, default=6585, help="Port of the master node.")
+    add("--world_size", type=int, default=1, help="Number of workers.")
+    return parser.parse_args()
+"""
+FROM_ENVIRONMENT = """\
+    args = parser.parse_args()
+    args.local_rank = int(os.environ["RANK"])
+    args.world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    return args
+"""
+URL = """\
+            init_method=f"tcp://{args.master_ip}:{args.master_port}",
+            world_size=args.world_size,
+            rank=args.local_rank,
+"""
 METHOD = """\
     add("--method", choices=["none", "gather_scatter", "all_reduce", "ddp"], required=True)
 """
@@ -141,6 +159,7 @@ def moved(folder, name=MAIN):
     return Move(MAIN, f"{folder}/{name}"), Move(UTILS, f"{folder}/{UTILS}")
 
 
+BY_VARIABLES = (instead(WORKERS, FROM_ENVIRONMENT), instead(URL, ""))
 BY_FLAG = (after(SEED, METHOD), sync_by(BY_METHOD), after(LOAD, WRAP_IF))
 COURSE_RIGHT = (
     course(
@@ -188,6 +207,12 @@ COURSE_RIGHT = (
         renamed("per_gpu_train_batch_size", "total_batch_size"),
         instead(BATCH, DIVIDED),
         note="--total_batch_size, divided by the number of workers",
+    ),
+    course(
+        "course_environment_only",
+        "task2b",
+        *BY_VARIABLES,
+        note="reads its place among the workers from RANK and WORLD_SIZE, as under torchrun",
     ),
     course(
         "course_asserts_64",
@@ -246,6 +271,15 @@ COURSE_WRONG = (
         fails=("gradients",),
         cause="summed",
         note="all_reduce without a division",
+    ),
+    course(
+        "course_environment_summed",
+        "task2b",
+        *BY_VARIABLES,
+        sync_by(SUMMED),
+        fails=("gradients",),
+        cause="summed",
+        note="the same without a division, reading RANK and WORLD_SIZE",
     ),
     course(
         "course_clips_first",

@@ -22,8 +22,11 @@ DEADLINE = 60  # seconds
 
 
 def stand_in(path, tasks=None, mapping=None, on_result=None, session=None):  # noqa: ARG001
-    """A grader for these tests: the first word in task1/run_glue.py says what it does."""
-    text = (path / "task1" / "run_glue.py").read_text()
+    """A grader for these tests: the first word in task1/run_glue.py says what it does.
+
+    With a mapping it is that in src/train_ddp.py.
+    """
+    text = (path / ("src/train_ddp.py" if mapping else "task1/run_glue.py")).read_text()
     report = Report(submission="not its name", seconds=1.0, isolation=f"process {os.getpid()}")
     words = text.split()
     statuses = {"right": (PASSED, PASSED), "wrong": (FAILED, NOT_RUN), "odd": (UNKNOWN, PASSED)}

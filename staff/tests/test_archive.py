@@ -226,6 +226,33 @@ def test_the_root_is_found(folder, files, root):
     assert submission_root(make(folder, *files)) == folder / root
 
 
+@pytest.mark.parametrize(
+    ("files", "root"),
+    [
+        (["src/train_ddp.py"], "."),
+        (["work/src/train_ddp.py", "work/README"], "work"),
+        (["a/b/src/train_ddp.py", "__MACOSX/a/b/src/x.py"], "a/b"),
+        (["work/train_gather.py", "work/lib/data.py"], "."),
+        (["part1/run_glue.py", "part3/train_ddp.py"], "."),
+        (["a/task1/run_glue.py", "b/x.py"], "a"),
+        (["a/part1/run_glue.py"], "a/part1"),
+    ],
+)
+def test_with_a_mapping_scripts_may_have_any_name(folder, files, root):
+    source = make(folder / "in", *files)
+    out = folder / "out"
+    assert fetch(source, out, any_script=True) == out / root
+    packed = zip_of(folder / "a.zip", dict.fromkeys(files, SCRIPT))
+    assert fetch(packed, folder / "out2", any_script=True) == folder / "out2" / root
+
+
+def test_without_a_mapping_other_scripts_are_refused_with_what_to_do(folder):
+    with pytest.raises(UserError, match=r"like src/train_ddp\.py need a grading\.yaml, or --mapp"):
+        submission_root(make(folder, "src/train_ddp.py"))
+    with pytest.raises(UserError, match="no task1/"):
+        submission_root(make(folder / "empty", "README"), any_script=True)
+
+
 def test_without_a_submission_it_is_said_what_is_missing(folder):
     make(folder, "Task 2a/x.py", "\x1b[2J", "a/b/c/task1/x.py")
     with pytest.raises(UserError, match=r"no task1/, task2a/.*it holds .*Task 2a.*pack"):

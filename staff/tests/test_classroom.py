@@ -9,6 +9,7 @@ import sys
 import tempfile
 import zipfile
 from html.parser import HTMLParser
+from pathlib import Path
 
 from common.errors import UserError
 from grading.results import FAILED, NOT_RUN, PASSED, UNKNOWN, Report, Result
@@ -68,6 +69,15 @@ def test_a_class_is_graded_whatever_some_of_it_is(room, tmp_path, capsys, monkey
     summary = summary_text(list(rows.values()))
     assert "graded: 3 of 7" in summary
     assert "  task1/runs: 1 failed, 1 could not be checked: summed (1)" in summary
+
+
+def test_scripts_of_other_names_are_graded_where_a_mapping_can_find_them(room, tmp_path):
+    (room / "ann" / "src").mkdir(parents=True)
+    (room / "ann" / "src" / "train_ddp.py").write_text("right")
+    rows, _ = grade(room, tmp_path / "out")
+    assert "scripts like src/train_ddp.py need a grading.yaml, or --mapping" in rows["ann"].error
+    rows, _ = grade(room, tmp_path / "out", mapping=Path("auto"))
+    assert rows["ann"].report.points == 4
 
 
 def test_a_process_grades_submissions_until_it_fails(room, tmp_path):
