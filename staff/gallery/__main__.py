@@ -3,6 +3,9 @@
 Exits 1 if a wrong submission is not caught for its reason, a right one is, or none was graded.
 With --minutes it takes them in an order that --seed decides (by default the day) until time is up.
 With --quick a wrong one is run only in the settings that are to show what is wrong with it.
+With --only they are those that bear on a check: right ones of its tasks, wrong ones that fail it.
+--measure sets what was measured. Where only some of a check's submissions were graded, it widens
+the range that is stored and never narrows it.
 """
 
 import argparse
@@ -28,17 +31,20 @@ MEASURES = ("loss", "gradients", "clipping", "identical", "parameters")
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m staff.gallery", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="only these submissions")
-    parser.add_argument("--jobs", type=int, default=1, help="submissions at once (default: 1)")
-    parser.add_argument("--minutes", type=float, default=inf, help="start none after these")
-    parser.add_argument("--seed", default=f"{datetime.now(timezone.utc):%F}", help="(today)")
-    parser.add_argument("--quick", action="store_true", help="only the settings that matter")
-    parser.add_argument("--measure", action="store_true", help="write grading/tolerances.json")
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help="only these submissions")
+    add("--jobs", type=int, default=1, help="submissions at once (default: 1)")
+    add("--minutes", type=float, default=inf, help="start none after these")
+    add("--seed", default=f"{datetime.now(timezone.utc):%F}", help="(today)")
+    add("--quick", action="store_true", help="only the settings that matter")
+    add("--measure", action="store_true", help="write grading/tolerances.json")
+    add("--only", action="append", choices=MEASURES, help="only this check (repeat it for more)")
     args = parser.parse_args()
     chosen = [v for v in (*WRONG, *RIGHT) if not args.names or v.name in args.names]
     unknown = set(args.names) - {v.name for v in chosen}
     if unknown:
         sys.exit(f"there is no {', '.join(sorted(unknown))} in the gallery")
+    chosen = [v for v in chosen if not args.only or bears_on(v, args.only)]
     runnable = [variant for variant in chosen if can_run(variant)]
     for variant in set(chosen) - set(runnable):
         print(f"not installed: {variant.needs}, so {variant.name} is left out")
@@ -61,7 +67,7 @@ def main():
     if bad := [s.variant.name for s in scores if s.problem]:
         print(f"wrong verdicts: {' '.join(bad)}")
     if args.measure:
-        measure(good)
+        measure(good, args.only or MEASURES, complete=not args.names and len(scores) == len(chosen))
     return not scores or len(good) < len(scores)
 
 
@@ -89,10 +95,21 @@ def print_score(one):
     sys.stdout.flush()
 
 
-def measure(scores):
-    """Write for each measure how far right submissions were off, and the nearest wrong one."""
-    found = {}
-    for name in MEASURES:
+def bears_on(variant, names):
+    """Whether a variant's deviations in one of these checks are among those that bound it."""
+    if variant.fails:
+        return variant.fails[0] in names
+    return any(check.name in names for check in rubric.load(tasks=[variant.task]))
+
+
+def measure(scores, names, complete):
+    """Write for each of these checks how far right submissions were off, and the nearest wrong one.
+
+    Unless all submissions that bear on it were graded, what is stored is only widened.
+    """
+    stored = json.loads(rubric.TOLERANCES.read_text())
+    found = dict(stored)
+    for name in names:
         off = [
             (s, s.report.measured[f"{s.variant.task}/{name}"])
             for s in scores
@@ -101,10 +118,13 @@ def measure(scores):
         noise = [value for s, value in off if not s.variant.fails]
         wrong = [value for s, value in off if s.variant.fails[:1] == (name,)]
         wrong = wrong or [value for s, value in off if failed(s.report, name)]
-        if not noise or not wrong:
+        if complete and not (noise and wrong):
             sys.exit(f"{name}: measured on too few submissions; nothing is written")
+        if not complete:
+            noise, wrong = [*noise, stored[name]["noise"]], [*wrong, stored[name]["wrong"]]
         found[name] = {"noise": float(f"{max(noise):.2g}"), "wrong": float(f"{min(wrong):.2g}")}
-        print(f"{name}: right at most {max(noise):.2g}, nearest wrong {min(wrong):.2g}")
+        changed = "" if found[name] != stored.get(name) else " (as before)"
+        print(f"{name}: right at most {max(noise):.2g}, nearest wrong {min(wrong):.2g}{changed}")
     rubric.TOLERANCES.write_text(json.dumps(found, indent=1) + "\n")
 
 
