@@ -87,6 +87,35 @@ def test_each_machine_has_its_own_measure(tmp_path, capsys):
     assert re.search(r"2a: 1\.(4|5)\d+ .*, 2 runs: slower", printed)
 
 
+def test_machines_of_one_name_are_told_apart_by_their_number(tmp_path, capsys):
+    for who, factor in (("ann", 1), ("bob", 5)):
+        facts = {"host": "ubuntu", "machine_id": f"{who}-{factor}", "seed": factor}
+        make_run(tmp_path / who / "task1", "1", 1.0 * factor, workers=1, **facts)
+        make_run(tmp_path / who / "task2b", "2b", 1.5 * factor, sync=0.4 * factor, **facts)
+        flat = {"machine": "ubuntu (a CPU)", "machine_id": f"{who}-{factor}"}
+        flat["seconds"] = {"flat all_reduce": [0.2 * factor] * 3}
+        (tmp_path / who / "task1" / "sync_times.json").write_text(json.dumps(flat))
+    rows, _, flat = load_all([tmp_path])
+    ratios = [row for row in compare.compare(rows, flat) if row["task"] == "2b"]
+    assert [row["ratio"] for row in ratios] == pytest.approx([1.5, 1.5], rel=0.03)
+    assert [row["flat"] for row in ratios] == pytest.approx([2, 2])
+    run(tmp_path, out=tmp_path / "out")
+    printed = capsys.readouterr().out
+    assert "machines:\n  ubuntu (a CPU) #ann1\n  ubuntu (a CPU) #bob5\n" in printed
+    assert timings.POOLED not in printed
+
+
+def test_machines_that_records_cannot_tell_apart_are_listed(tmp_path, capsys):
+    for who in ("ann", "bob"):
+        make_run(tmp_path / who / "task1", "1", 1.0, host="ubuntu", workers=1)
+        make_run(tmp_path / who / "task2b", "2b", 1.0, host=who)
+    run(tmp_path, out=tmp_path / "out")
+    line = "ubuntu (a CPU): in 2 places (ann, bob)"
+    assert f"{timings.POOLED}\n  {line}\n" in capsys.readouterr().out
+    page = html.unescape((tmp_path / "out" / "timings.html").read_text())
+    assert json.dumps([line]) in page
+
+
 def test_zips_in_folders_are_read_and_names_hold_no_machine_paths(tmp_path, capsys):
     made = tmp_path / "made"
     make_run(made / "task1", "1", 1.0, workers=1)

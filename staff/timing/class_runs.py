@@ -6,11 +6,12 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from common.record.format import FORMAT, upgrade
+from staff.timing.machines import identifier, names_of
 
 import numpy
 
@@ -43,6 +44,7 @@ class Timed:
     name: str
     task: str
     machine: str
+    machine_id: str  # "" in records of earlier versions
     workers: int
     total_batch: int
     model: str
@@ -81,13 +83,15 @@ def load_all(
             name = f"{shown}:{inner}" if inner else shown
             try:
                 if name.endswith(SYNC):
-                    machine, seconds = flat_all_reduce(read(SYNC))
-                    flat[machine] = seconds
+                    machine, number, seconds = flat_all_reduce(read(SYNC))
+                    flat[machine, number] = seconds
                 else:
                     runs.append(timed(name, read))
             except BROKEN as error:
                 skipped.append((name, why_unread(error)))
-    return runs, skipped, flat
+    names = names_of([*((run.machine, run.machine_id) for run in runs), *flat])
+    runs = [replace(run, machine=names[run.machine, run.machine_id]) for run in runs]
+    return runs, skipped, {names[key]: seconds for key, seconds in flat.items()}
 
 
 def why_unread(error: Exception) -> str:
@@ -148,10 +152,11 @@ def load_json(file: IO[bytes]) -> dict:
     return found
 
 
-def flat_all_reduce(file: IO[bytes]) -> tuple[str, float]:
-    """(machine, median seconds of a flat all_reduce) of staff.timing.sync_times' records."""
+def flat_all_reduce(file: IO[bytes]) -> tuple[str, str, float]:
+    """(machine, its id or "", median seconds of a flat all_reduce) of sync_times' records."""
     facts = load_json(file)
-    return str(facts["machine"])[:200], float(numpy.median(facts["seconds"]["flat all_reduce"]))
+    seconds = float(numpy.median(facts["seconds"]["flat all_reduce"]))
+    return str(facts["machine"])[:200], identifier(facts), seconds
 
 
 def timed(name: str, read: Read) -> Timed:
@@ -184,6 +189,7 @@ def timed(name: str, read: Read) -> Timed:
         name=name,
         task=str(facts["task"]).removeprefix("task")[:20],
         machine=f"{facts['host']} ({facts['processor']})"[:200],
+        machine_id=identifier(facts),
         workers=workers,
         total_batch=int(table[:, 0, 2].sum()),
         model=PurePosixPath(str(arguments["model_name_or_path"])).name[:80],

@@ -21,7 +21,7 @@ from common.files import write_whole
 from common.gradients import SLICE
 from common.load import load
 from common.models.optimizer import make_optimizer
-from common.record.facts import processor
+from common.record.facts import machine_id, processor
 from common.run import run
 from common.workers.world import World
 
@@ -55,6 +55,7 @@ def main(args: Namespace, world: World) -> None:
     if world.rank == 0:
         facts = {
             "machine": f"{platform.node()} ({processor()})",
+            "machine_id": machine_id(),
             "bytes": flat.numel() * flat.element_size(),
             "seconds": seconds,
             "peak_memory": peaks,

@@ -2,7 +2,9 @@
 
     python -m staff timings RUN_DIR_OR_ZIP ... [--output_dir timings]
 
-Zips are read where they are, also in folders. Each run is compared with task 1 on its own machine
+Zips are read where they are, also in folders. Machines are told apart by host name, processor and
+the record's machine_id; records of earlier versions have none, and the page says where that may
+have taken several machines for one. Each run is compared with task 1 on its own machine
 and, where it had --time_all_reduce or sync_times.py has run there, with a flat all_reduce. Ratios
 are of medians, with a bootstrap confidence interval (95 %); where rounds of runs were interleaved
 (rounds.py), they are paired by round. Writes timings.csv and timings.html, a
@@ -20,6 +22,7 @@ from typing import Any
 from common.files import whole, write_whole
 from common.tasks import COMPARED
 from grading.hand_in.safe_text import for_csv, for_html, line, visible
+from staff.timing.machines import counted_as_one
 
 BASELINE = COMPARED[0].key
 TEMPLATE = Path(__file__).with_name("timings.html")
@@ -37,13 +40,14 @@ COLUMNS = {  # key of a row -> heading
     "flat": "sync / flat all_reduce",
     "flags": "not comparable",
 }
+POOLED = "counted as one machine each, as their records have only its name and processor:"
 RANGES = ("spread", "interval")  # columns with two numbers
 SECONDS = ("median", "spread")
 Rows = Sequence[dict[str, Any]]
 Skipped = Sequence[tuple[str, str]]  # name and reason
 
 
-def as_text(rows: Rows, tasks: Rows, skipped: Skipped) -> str:
+def as_text(rows: Rows, tasks: Rows, skipped: Skipped, pooled: Sequence[str] = ()) -> str:
     """All of it as text for a terminal."""
     keys = [key for key in COLUMNS if key != "machine"]
     heads = [COLUMNS[key] for key in keys]
@@ -62,6 +66,8 @@ def as_text(rows: Rows, tasks: Rows, skipped: Skipped) -> str:
         lines.append(f"  none: no comparable run has a task {BASELINE} on its machine")
     machines = sorted({row["machine"] for row in rows})
     lines += ["", "machines:", *(f"  {line(machine)}" for machine in machines)]
+    if pooled:
+        lines += ["", POOLED, *(f"  {line(each)}" for each in pooled)]
     if skipped:
         lines += ["", f"skipped: {len(skipped)}", *reasons(skipped)]
     return "\n".join(lines)
@@ -97,9 +103,12 @@ def csv_heads(key: str) -> list[str]:
     return [f"{key} low{unit}", f"{key} high{unit}"] if key in RANGES else [key + unit]
 
 
-def write_page(path: Path, rows: Rows, tasks: Rows, skipped: Skipped) -> None:
+def write_page(
+    path: Path, rows: Rows, tasks: Rows, skipped: Skipped, pooled: Sequence[str] = ()
+) -> None:
     """One HTML file with its data inside, in which no text of a record can become markup."""
     data = {"columns": COLUMNS, "rows": rows, "tasks": tasks, "skipped": skipped}
+    data |= {"pooled": pooled, "pooled_title": POOLED}
     text = json.dumps(plain(data))
     page = TEMPLATE.read_text(encoding="utf-8")
     write_whole(path, page.replace("@DATA@", for_html(text, most=len(text))))
@@ -139,10 +148,11 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     rows = compare(runs, flat)
     tasks = by_task(rows)
-    print(as_text(rows, tasks, skipped))
+    pooled = counted_as_one((run.name, run.machine, run.machine_id) for run in runs)
+    print(as_text(rows, tasks, skipped, pooled))
     args.output_dir.mkdir(parents=True, exist_ok=True)
     write_csv(args.output_dir / "timings.csv", rows)
-    write_page(args.output_dir / "timings.html", rows, tasks, skipped)
+    write_page(args.output_dir / "timings.html", rows, tasks, skipped, pooled)
     for name in ("timings.csv", "timings.html"):
         print(f"written: {args.output_dir / name}")
     return 0
