@@ -13,6 +13,7 @@ from common.data.glue import find_glue_task
 from common.errors import UserError
 from common.flags import FLAGS, describe
 from common.tasks import TASKS
+from common.uneven import problems_with_split
 from common.workers import launchers
 
 MISSING = object()  # the value of a flag that was given none
@@ -57,7 +58,7 @@ def parse_args(script, extra=(), argv=None, env=os.environ, about=None):
         except ValueError as problem:
             problems.append(str(problem))
             setattr(args, flag.name, None)
-    problems += contradictions(args)
+    problems += contradictions(args) + problems_with_split(args, texts)
     if problems:
         raise UserError("\n".join(f"- {problem}" for problem in problems))
     return args

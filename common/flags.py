@@ -30,6 +30,7 @@ FLAGS = [
     Flag("do_eval", bool, False, "evaluate on the dev set (after every epoch when training)"),
     Flag("max_seq_length", int, 128, "longest input in tokens; longer ones are truncated", 4),
     Flag("per_gpu_train_batch_size", int, 8, "examples of ONE worker per batch", 1),
+    Flag("batch_sizes", str, "", "each worker's own instead, by rank: 24,20,12,8"),
     Flag("per_gpu_eval_batch_size", int, 8, "the same for evaluation", 1),
     Flag("gradient_accumulation_steps", int, 1, "batches added up before each update", 1),
     Flag("learning_rate", float, 5e-5, "AdamW's first learning rate", 0),

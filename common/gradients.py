@@ -8,10 +8,10 @@ import torch
 # collective's fixed cost is small beside it, small enough that rank 0's copies of one slice (7 MiB
 # each) stay below 32 MiB, from where glibc's malloc asks the kernel for new pages every time.
 SLICE = 7 * 2**18
-_buffers = weakref.WeakKeyDictionary()  # model -> dtype -> (the parameters' ids, their buffer)
+_buffers = weakref.WeakKeyDictionary()  # model -> dtype -> (what is in it, the buffer)
 
 
-def flat_gradients(model, dtype=None):
+def flat_gradients(model, dtype=None, spare=0):
     """All gradients of a model in one flat buffer, of which every parameter's `.grad` is a view.
 
     What is done to the buffer, or to slices of it, is done to the gradients. It is kept from step
@@ -19,8 +19,9 @@ def flat_gradients(model, dtype=None):
     Frozen parameters, and those that the loss does not reach, have no gradient and are left out, on
     every rank alike; tied weights are one parameter with one gradient.
 
-    Returns a tensor of one dimension. With `dtype` it holds the gradients of that type alone: one
-    buffer cannot hold several types, and a TypeError names them.
+    Returns a tensor of one dimension, with room for `spare` more elements at its end. With `dtype`
+    it holds the gradients of that type alone: one buffer cannot hold several types, and a TypeError
+    names them.
     """
     held = [p for p in model.parameters() if p.grad is not None]
     held = [p for p in held if dtype in (None, p.grad.dtype)]
@@ -29,12 +30,14 @@ def flat_gradients(model, dtype=None):
         names = ", ".join(sorted(map(str, types)))
         raise TypeError(f"gradients of several types ({names}): pass one of them as `dtype`")
     if not held:
-        return torch.empty(0)
-    ids, buffer = _buffers.setdefault(model, {}).get(dtype, ((), None))
-    if ids != tuple(map(id, held)):
-        buffer = torch.empty(sum(p.numel() for p in held), dtype=types.pop(), device=held[0].device)
-        _buffers[model][dtype] = tuple(map(id, held)), buffer
-    parts = buffer.split([p.numel() for p in held])
+        return torch.zeros(spare)
+    sizes = [p.numel() for p in held]
+    key = spare, *map(id, held)
+    known, buffer = _buffers.setdefault(model, {}).get(dtype, ((), None))
+    if known != key:
+        buffer = torch.zeros(sum(sizes) + spare, dtype=types.pop(), device=held[0].device)
+        _buffers[model][dtype] = key, buffer
+    parts = buffer.split([*sizes, spare])[: len(held)]
     views = [part.view_as(p) for part, p in zip(parts, held, strict=True)]
     outside = [pair for pair in zip(held, views, strict=True) if not same_memory(*pair)]
     if outside:

@@ -20,6 +20,7 @@ WITHOUT_EFFECT = {
     "other_world_size",
 }
 SIZES = ("--world_size", "--per_gpu_train_batch_size", "--gradient_accumulation_steps")
+ALTERED = (*SIZES, "--batch_sizes")  # by another number of workers, or other parts of a batch
 
 
 def identity(args, model, data):
@@ -49,7 +50,7 @@ def differences(theirs, ours, other_world_size):
     lines = [f"{name} was {theirs[name]!r} and is now {ours[name]!r}" for name in names]
     if not names:
         return []
-    sizes = set(names) <= set(SIZES) and total_batch(theirs) == total_batch(ours)
+    sizes = set(names) <= set(ALTERED) and total_batch(theirs) == total_batch(ours)
     if sizes and other_world_size:
         return []
     if sizes:
@@ -64,7 +65,6 @@ def differences(theirs, ours, other_world_size):
 
 def total_batch(identity):
     """Examples per step of all workers together."""
-    product = 1
-    for name in SIZES:
-        product *= identity[name]
-    return product
+    workers, worker_batch, accumulated = (identity[name] for name in SIZES)
+    parts = [int(size) for size in identity.get("--batch_sizes", "").split(",") if size]
+    return (sum(parts) or workers * worker_batch) * accumulated

@@ -29,7 +29,10 @@ class Task:
     `name` is its folder, `title` how texts name it. `base` is the task whose script it differs from
     by the lesson alone. `collectives` are those that its gradients travel by; with `by_hand` its
     script calls them between the backward pass and the update. `profiles` is the task whose
-    synchronization it measures by default. `demo` has its further short runs in `make demo`.
+    synchronization it measures by default. `demo` has its further short runs in `make demo`. A
+    `further` task is not part of the assignment: what runs, reports on or grades all tasks leaves
+    it out unless it is named. Where gradients are `weighted` by their examples, workers may read
+    unequal parts of a batch. `beside` is script -> base, of further scripts in its folder.
     """
 
     name: str
@@ -40,6 +43,9 @@ class Task:
     by_hand: bool = False
     profiles: str | None = None
     demo: tuple[ShortRun, ...] = ()
+    further: bool = False
+    weighted: bool = False
+    beside: tuple[tuple[str, str], ...] = ()
 
     @property
     def key(self) -> str:
@@ -100,10 +106,22 @@ TABLE = (
             ShortRun("16", total_batch=16),
         ),
     ),
+    Task(
+        "task5",
+        "5",
+        "uneven workers: every example counts the same",
+        base="task2b",
+        collectives=("all_reduce",),
+        by_hand=True,
+        further=True,
+        weighted=True,
+        beside=(("ddp.py", "task3"),),
+    ),
 )
 TASKS = {task.name: task for task in TABLE}
 BY_KEY = {task.key: task for task in TABLE}
-COMPARED = tuple(task for task in TABLE if not task.profiles)  # each trains in its own way
+ASSIGNED = tuple(task for task in TABLE if not task.further)
+COMPARED = tuple(task for task in ASSIGNED if not task.profiles)  # each trains in its own way
 MARKERS = "<!-- tasks: `python -m common.tasks FILE` writes this table -->", "<!-- end -->"
 
 

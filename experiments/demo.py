@@ -16,7 +16,7 @@ from cluster.launch import Place, Result, launch
 from cluster.template import Template
 from common.commands import program
 from common.errors import UserError
-from common.tasks import TABLE, Task
+from common.tasks import ASSIGNED, TABLE, Task
 from experiments.command import KIT, choose_tasks, keys_of, training_command, workers_of
 from report import build, compare
 from report.runs import Run, load_run
@@ -56,7 +56,7 @@ def parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog=program(), description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--workers", type=int, default=4, help="of the distributed tasks")
-    parser.add_argument("--tasks", default=keys_of(TABLE), help="default: %(default)s")
+    parser.add_argument("--tasks", default=keys_of(ASSIGNED), help="default: %(default)s")
     parser.add_argument("--output_dir", type=Path, default=KIT / "runs" / "demo")
     args, flags = parser.parse_known_args(argv)
     if args.workers < 1 or TOTAL_BATCH % args.workers:

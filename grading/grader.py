@@ -81,7 +81,6 @@ class Submission:
     ):
         self.runner = Runner(path, mapping, session)
         self.settings = settings
-        self.rubric = rubric.load()
         self.tolerances = rubric.load_tolerances()
         self.graded = {}  # task -> GradedTask
         self.outcomes = {}  # check -> its Outcome
@@ -140,7 +139,7 @@ class Submission:
     def run_once(self, name: str) -> GradedTask:
         """The task's runs; they are made at the first call."""
         if name not in self.graded:
-            asked = rubric.settings_of(self.rubric, name)
+            asked = rubric.settings_of(rubric.load(tasks=[name]), name)
             settings = [one for one in asked if not self.settings or one in self.settings]
             self.graded[name] = self.runner.run_task(TASKS[name], settings, self.tolerances)
         return self.graded[name]

@@ -39,6 +39,7 @@ OF_TASK = {  # task -> how a choice, a switch, a file or a folder may be called 
     "task2b": r"(task|part)?_?2_?b|all_?reduce",
     "task3": r"(task|part)?_?3|ddp|distributed_?data_?parallel",
     "task4": r"(task|part)?_?4|traffic|profil\w*",
+    "task5": r"(task|part)?_?5|uneven|heterogeneous",
 }
 
 

@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from common.errors import UserError
 from common.files import write_zip
-from common.tasks import TABLE
+from common.tasks import ASSIGNED, TABLE
 from grading.hand_in.archive import MAPPING, is_root, submission_root, unpack
 from grading.hand_in.files import walk
 from grading.hand_in.handed_out import SEAL, digest_of, sealed
@@ -122,7 +122,7 @@ def missing_scripts(files: list[Path]) -> list[str]:
     """The tasks' scripts that a submission lacks; none where a mapping names its own."""
     if Path(MAPPING) in files:
         return []
-    return [task.script for task in TABLE if Path(task.script) not in files]
+    return [task.script for task in ASSIGNED if Path(task.script) not in files]
 
 
 def has_report(files: list[Path]) -> bool:

@@ -21,6 +21,7 @@ TOLERANCES = Path(__file__).with_name("tolerances.json")
 MISTAKES = "docs/mistakes.md"
 BY_HEADING = {  # section of MISTAKES -> the causes that it explains
     "Summed, not averaged": ("summed",),
+    "The mean of means": ("mean_of_means", "wrong_weights", "weights_of_full_batch"),
     "Averaged twice, or scaled otherwise": ("divided_twice", "scaled", "loss_scaled"),
     "Clip after averaging": (
         "clipped_before_average",
@@ -131,24 +132,22 @@ class ManualItem(NamedTuple):
 
 
 def load(file: Path = FILE, tasks: Collection[str] | None = None) -> list[Check]:
-    """The rubric's checks, in order; only those of `tasks`, if given.
+    """The rubric's checks, in order: of the assigned tasks, or those of `tasks`, if given.
 
     Raises UserError for a file that is not a valid rubric, with what is wrong in it.
     """
     try:
         facts = yaml.safe_load(Path(file).read_text())
-        found = [
-            parse(task, name, points, facts["checks"][name])
-            for task, points_of in facts["points"].items()
-            for name, points in points_of.items()
-        ]
+        assigned = parse_all(facts, "points")
+        further = parse_all(facts, "further")
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{file} is not a valid rubric ({type(error).__name__}: {error})") from None
+    found = [*assigned, *further]
     for check in found:
         problem = problem_of(check)
         if problem:
             raise UserError(f"{file}: {check.id}: {problem}")
-    points = sum(item.points for item in (*found, *load_manual(file)))
+    points = sum(item.points for item in (*assigned, *load_manual(file)))
     total = facts.get("total", "not given")
     if not isinstance(total, (int, float)) or abs(points - total) > 1e-6:
         raise UserError(
@@ -157,7 +156,14 @@ def load(file: Path = FILE, tasks: Collection[str] | None = None) -> list[Check]
     unknown = set(tasks or ()) - {check.task for check in found}
     if unknown:
         raise UserError(f"there is no task {', '.join(sorted(unknown))} in {file}")
-    return [check for check in found if not tasks or check.task in tasks]
+    return [check for check in found if check.task in tasks] if tasks else assigned
+
+
+def load_further(file: Path = FILE) -> list[Check]:
+    """The checks of the further tasks that a rubric has."""
+    names = [name for name, task in TASKS.items() if task.further]
+    facts = yaml.safe_load(Path(file).read_text())
+    return [check for check in parse_all(facts, "further") if check.task in names]
 
 
 def load_manual(file: Path = FILE) -> list[ManualItem]:
@@ -177,6 +183,15 @@ def load_manual(file: Path = FILE) -> list[ManualItem]:
         if not 0 <= item.points < inf:
             raise UserError(f"{file}: manual/{item.name}: {item.points:g} points: give 0 or more")
     return found
+
+
+def parse_all(facts: dict, part: str) -> list[Check]:
+    """The checks of a part of the file: `points`, or `further`, which may be left out."""
+    return [
+        parse(task, name, points, facts["checks"][name])
+        for task, points_of in (facts[part] if part == "points" else facts.get(part, {})).items()
+        for name, points in points_of.items()
+    ]
 
 
 def parse(task: str, name: str, points: float, facts: dict) -> Check:

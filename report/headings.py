@@ -1,6 +1,6 @@
 """The headings of a student's report and of answers.md, and what to write below each."""
 
-from common.tasks import TABLE, TASKS, Task
+from common.tasks import ASSIGNED, TASKS, Task
 
 QUESTIONS = {  # what the reasoning on a task is about
     "task1": "What do the losses and the metric after every epoch show?",
@@ -26,7 +26,7 @@ def question_of(task: Task) -> str:
 
 
 SECTIONS = {  # heading of the report and of answers.md -> what the reasoning is about
-    **{title_of(task): question_of(task) for task in TABLE},
+    **{title_of(task): question_of(task) for task in ASSIGNED},
     DETAILS: "What did you write, on which machines, with which settings; what was hard?",
     SCALABILITY: "Comment on how the methods scale, from your own measurements.",
 }

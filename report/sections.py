@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.record.format import difference
-from common.tasks import COMPARED, TABLE, TASKS, Task
+from common.tasks import ASSIGNED, COMPARED, TASKS, Task
 from report import figures, traces
 from report.compare import unlike
 from report.headings import SCALABILITY, SECTIONS, title_of
@@ -50,8 +50,8 @@ def fill(runs: list[Run], answers: dict[str, str], source: Path, folder: Path) -
     found = pick(runs)
     profiled = [run for run in runs if run.traffic and run.traffic["per_iteration"]]
     made = {title: Section(title) for title in (*SECTIONS, *answers)}
-    by_task = {task.name: made[title_of(task)] for task in TABLE}
-    for task in TABLE:
+    by_task = {task.name: made[title_of(task)] for task in ASSIGNED}
+    for task in ASSIGNED:
         section = by_task[task.name]
         if not task.distributed:
             plain(section, task, found)
@@ -198,7 +198,7 @@ def draw(
     shown = [found[task.name] for task in COMPARED if task.name in found]
     shown = [run for run in shown if run.steps[0]]
     first, last = sections[COMPARED[0].name], sections[COMPARED[-1].name]
-    profile = next(sections[task.name] for task in TABLE if task.profiles)
+    profile = next(sections[task.name] for task in ASSIGNED if task.profiles)
     drawings = [
         (first, "accuracy", "Metric after every epoch", shown),
         (last, "losses", "; ".join([LOSSES, *map(str.strip, unlike(shown))]), shown),

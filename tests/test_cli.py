@@ -23,6 +23,7 @@ CONTRACT = {
     "do_eval": ("", True, False),
     "max_seq_length": ("64", 64, 128),
     "per_gpu_train_batch_size": ("16", 16, 8),
+    "batch_sizes": ("24,20,12,8", "24,20,12,8", ""),
     "per_gpu_eval_batch_size": ("32", 32, 8),
     "gradient_accumulation_steps": ("2", 2, 1),
     "learning_rate": ("2e-5", 2e-5, 5e-5),
@@ -61,7 +62,8 @@ CONTRACT = {
 }
 FEW = "--model_name_or_path tiny --task_name RTE --do_train --data_dir . --output_dir out"
 FOUR = {"master_ip": "10.0.0.1", "master_port": 6585, "world_size": 4, "local_rank": 3}
-TASKS = ["task1", "task2a", "task2b", "task3", "task4"]
+TASKS = ["task1", "task2a", "task2b", "task3", "task4", "task5"]
+INSTEAD = {"batch_sizes": "per_gpu_train_batch_size"}  # a flag -> that in whose place it is given
 BAD = "--learning_rate fast --max_steps 0 --no_such_flag --master_port 6585"
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.2", "MASTER_PORT": "29500"}
 SRUN = {
@@ -101,7 +103,10 @@ def as_flags(values):
 
 def test_every_flag_of_the_contract_has_the_right_type():
     assert {flag.name for flag in cli.FLAGS} == set(CONTRACT)
-    values = parse(" ".join(f"--{name} {text}" for name, (text, _, _) in CONTRACT.items()))
+    given = {name: f"--{name} {text}" for name, (text, _, _) in CONTRACT.items()}
+    values = parse(" ".join(given[name] for name in given if name not in INSTEAD))
+    others = parse(" ".join(given[name] for name in given if name not in INSTEAD.values()))
+    values |= {name: others[name] for name in INSTEAD}
     for name, (_, expected, _) in CONTRACT.items():
         assert (values[name], type(values[name])) == (expected, type(expected)), name
     assert values["task"] == "task2a"

@@ -27,10 +27,13 @@ class Data:
     eval_batch_size: int
 
 
-def load_data(args, glue_task, tokenizer, world):
-    """The Data of a run; raises UserError for what is wrong with the files."""
+def load_data(args, glue_task, tokenizer, world, kind):
+    """The Data of a run; raises UserError for what is wrong with the files.
+
+    `kind` is the class of its batches.
+    """
     splits = load_splits(args, glue_task, tokenizer)
-    batches = TrainingBatches(splits, tokenizer, args, world)
+    batches = kind(splits, tokenizer, args, world)
     total_steps = math.ceil(args.num_train_epochs * len(batches))
     if args.max_steps > 0 and len(batches):
         total_steps = args.max_steps
@@ -55,6 +58,18 @@ def load_splits(args, glue_task, tokenizer):
     }
 
 
+class StepBatches(list):
+    """What one worker reads for an update: [(batch, its share of the worker's examples), ...].
+
+    `examples` is the number of this worker's examples, `total` that of all workers' together.
+    """
+
+    def __init__(self, batches, examples, total):
+        super().__init__(batches)
+        self.examples = examples
+        self.total = total
+
+
 class TrainingBatches:
     """This rank's share of the training set: `epoch(n)` goes through it once, in a new order.
 
@@ -72,7 +87,9 @@ class TrainingBatches:
             features,
             batch_size=self.micro * args.gradient_accumulation_steps,
             sampler=self.sampler,
-            collate_fn=lambda rows: self.split(rows, tokenizer, world.device),
+            collate_fn=lambda rows: StepBatches(
+                self.split(rows, tokenizer, world.device), len(rows), len(rows) * world.size
+            ),
         )
 
     def __len__(self):
@@ -80,7 +97,7 @@ class TrainingBatches:
         return len(self.loader)
 
     def epoch(self, epoch):
-        """Yield, for each optimizer step, a list of (batch, its share of the examples)."""
+        """Yield the StepBatches of every optimizer step."""
         # SOLUTION(task1): shuffle differently in every epoch
         self.sampler.set_epoch(epoch)  # else every epoch has the order of the first
         return iter(self.loader)

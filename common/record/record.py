@@ -103,7 +103,7 @@ class Record:
         """Write the line of the step that has just ended."""
         self.schedule.end_step()
         loss = self.loss(batches)
-        masks = [batch["attention_mask"] for batch, _ in batches]
+        masks = [batch["attention_mask"] for batch, weight in batches if weight]
         total = sum(self.clock.seconds.values())
         self.seconds.append(total)
         line = {

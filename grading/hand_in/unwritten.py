@@ -4,28 +4,41 @@ import ast
 import warnings
 from pathlib import Path
 
+from common.tasks import TASKS
 from grading.hand_in.files import walk
 from grading.hand_in.safe_text import line
 from grading.hand_in.todos import find_todos
 
 CARRIED = "parts of later scripts: `python -m grading carry` copies them once they are written"
+OPTIONAL = "parts of further tasks are not written: they are not part of the assignment"
 
 
 def read_scripts(root: Path) -> bool:
     """Compile every script of a submission and list its TODOs; returns whether all is done."""
-    problems, carried = [], 0
+    problems, carried, optional = [], 0, 0
     for path in walk(root)[0]:
         if path.suffix == ".py":
             found, more = problems_of(root / path)
-            problems += [f"{line(path)}{problem}" for problem in found]
-            carried += more
+            further = [problem for problem in found if is_further(path, problem)]
+            problems += [f"{line(path)}{each}" for each in found if each not in further]
+            of_further_task = is_further(path)
+            optional += len(further) + more * of_further_task
+            carried += more * (not of_further_task)
     if carried:
         problems.append(f"{carried} {CARRIED}")
     for problem in problems:
         print(f"  {problem}")
+    if optional:
+        print(f"  ({optional} {OPTIONAL})")
     count = f"{len(problems)} problem" + "s" * (len(problems) != 1)
     print(f"rehearsal: {count if problems else 'nothing is left to do'}")
     return not problems
+
+
+def is_further(path: Path, problem: str = "") -> bool:
+    """Whether a script, or the TODO in a problem, belongs to a further task."""
+    names = [name for name, task in TASKS.items() if task.further]
+    return path.parts[0] in names or any(f"TODO({name})" in problem for name in names)
 
 
 def problems_of(script: Path) -> tuple[list[str], int]:

@@ -42,7 +42,7 @@ class Decisions:
         self.names = aliases(found, self.pseudonyms)
         self.checks = rubric.load(tasks=tasks)
         self.items = load_manual()
-        possible = {check.id: check.points for check in rubric.load()}
+        possible = {check.id: check.points for check in (*rubric.load(), *self.checks)}
         self.overrides = read_overrides(out / NAME, self.names, possible)
         self.manual = read_manual(out, self.names, self.items)
         self.course = read_course(course or FILE, self.names)

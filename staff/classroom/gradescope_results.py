@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.files import write_whole
-from common.tasks import TABLE
+from common.tasks import ASSIGNED
 from grading.hand_in.safe_text import for_markdown
 from grading.results import PASSED, VISIBILITIES, Report, Result
 from grading.rubric import Check
 
 NOT_YET = "not run yet: the autograder was stopped before"
 GRADER_FAILED = "The autograder itself failed, and your work is not graded: ask your instructor."
-RANKED = {task.name: task.title for task in TABLE if task.by_hand}  # on the leaderboard
+RANKED = {task.name: task.title for task in ASSIGNED if task.by_hand}  # on the leaderboard
 
 
 class Results:

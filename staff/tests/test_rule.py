@@ -46,6 +46,16 @@ LESSONS = {
         "     record.finish(model)",
         "+    traffic.finish()",
     ],
+    ("task2b", "task5"): [
+        "                 loss.backward()",
+        "-            # SOLUTION(task2a): average the gradients over the ranks, "
+        "before they are clipped",
+        "-            average_gradients(model, world)",
+        "+            # SOLUTION(task5): average them over the examples of all ranks, "
+        "before they are clipped",
+        "+            average_gradients(model, batches.examples)",
+        "             clip_grad_norm_(model.parameters(), args.max_grad_norm)",
+    ],
 }
 # What a script defines besides main().
 DEFINED = {
@@ -54,6 +64,7 @@ DEFINED = {
     "task2b": ["average_gradients"],
     "task3": [],
     "task4": ["FLAGS", "AVERAGE", "profiled", "in_dtype"],
+    "task5": ["average_gradients"],
 }
 # What of a script's imports task 1 does not have: the lesson's own tools.
 IMPORTED = {
@@ -62,12 +73,13 @@ IMPORTED = {
     | {"torch", "torch.distributed"},
     "task2b": {"common.gradients.flat_gradients", "torch.distributed"},
     "task3": {"torch.nn.parallel.DistributedDataParallel"},
+    "task5": {"common.gradients.flat_gradients", "torch.distributed"},
     "task4": {"task2a.run_glue", "task2b.run_glue", "common.flags.Flag"}
     | {"common.record.traffic.Traffic", "torch", "torch.distributed"}
     | {"torch.nn.parallel.DistributedDataParallel"},
 }
 # The most lines that may differ, docstrings aside, and the most that a script may have.
-CHANGED = {"task2a": 20, "task2b": 16, "task3": 4, "task4": 70}
+CHANGED = {"task2a": 20, "task2b": 16, "task3": 4, "task4": 70, "task5": 10}
 LENGTH = {"task4": 100}
 
 
@@ -148,13 +160,13 @@ def test_a_step_does_its_parts_in_order(task):
     parts += ["clip_grad_norm_", "optimizer.step", "scheduler.step"]
     called = {ast.unparse(node.func) for node in ast.walk(main) if isinstance(node, ast.Call)}
     averages = "average_gradients" in called
-    assert averages == (task in ("task2a", "task2b", "task4"))
+    assert averages == (task in ("task2a", "task2b", "task4", "task5"))
     assert averages or task == "task1" or "DistributedDataParallel" in called
     lines = [line_of(main, part) for part in parts if averages or part != "average_gradients"]
     assert lines == sorted(lines), "averaging comes after backward and before clipping"
 
 
-@pytest.mark.parametrize("task", ["task2a", "task2b", "task4"])
+@pytest.mark.parametrize("task", ["task2a", "task2b", "task4", "task5"])
 def test_gradients_are_averaged_once_per_step_and_not_per_micro_batch(task):
     main = function(task, "main")
     micro_batches = max(
@@ -196,6 +208,19 @@ def test_lesson_diff_is_what_diff_prints(before, after):
     command = ["diff", tasks.TASKS[before].script, tasks.TASKS[after].script]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
     assert (ROOT / after / "lesson.diff").read_text() == result.stdout
+
+
+BESIDES = [(task, *pair) for task in tasks.TABLE for pair in task.beside]
+
+
+@pytest.mark.parametrize(("task", "script", "base"), BESIDES)
+def test_a_script_beside_differs_from_its_base_by_its_diff_and_few_lines(task, script, base):
+    path = ROOT / task.name / script
+    command = ["diff", tasks.TASKS[base].script, str(path.relative_to(ROOT))]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+    assert path.with_suffix(".diff").read_text() == result.stdout
+    changed = [line for line in result.stdout.splitlines() if line[0] in "<>"]
+    assert len(changed) <= 4, result.stdout
 
 
 @pytest.mark.parametrize(("before", "after"), LESSONS, ids=map("-".join, LESSONS))

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from common.errors import UserError
+from common.tasks import TASKS
 from grading.grader import Submission
 from grading.hand_in.safe_text import line
 from grading.mapping import read_mapping
@@ -30,6 +31,15 @@ def pytest_configure(config):
     """Start the list of results."""
     config.stash[GRADED] = []
     config.stash[CALLS] = {}
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out the checks of further tasks, unless -k names the task."""
+    further = [name for name, task in TASKS.items() if task.further]
+    unasked = [name for name in further if name not in config.option.keyword]
+    left_out = [item for item in items if any(f"[{name}/" in item.name for name in unasked)]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(scope="session")
