@@ -63,10 +63,19 @@ def draw_losses(runs: Sequence[Run]) -> Any:
             lower.semilogy(range(1, len(gaps) + 1), [gap or float("nan") for gap in gaps], **style)
     upper.set(ylabel="loss (mean of all workers' examples)")
     upper.legend()
-    lower.yaxis.set_major_formatter("{x:.0e}")
-    lower.yaxis.set_minor_formatter("")
+    show_whole_decades(lower)
     lower.set(xlabel="step", ylabel=f"|difference| to\n{names_of(runs)[0]}")
     return figure
+
+
+def show_whole_decades(axis: Any) -> None:
+    """Give a logarithmic y-axis labels, however little what is drawn on it spans."""
+    values = [value for line in axis.get_lines() for value in line.get_ydata() if value > 0]
+    if values:
+        low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+        axis.set_ylim(10.0**low, 10.0 ** max(high, low + 1))
+    axis.yaxis.set_major_formatter("{x:.0e}")
+    axis.yaxis.set_minor_formatter("")
 
 
 def draw_phases(runs: Sequence[Run]) -> Any:

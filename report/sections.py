@@ -19,8 +19,8 @@ ALONE = (
     "python task1/run_glue.py --do_train --do_eval --num_train_epochs 3 --output_dir runs/task1 ..."
 )
 COMMAND = "python -m cluster.launch --workers 4 {task.script} --output_dir runs/{task.name} ..."
-LOSSES = "Loss of every step, and how far each run is from the first"
-SWEEP = "python -m experiments.traffic --output_dir runs/sweep"
+LOSSES = "Loss of every step, and how far each run is from the first (not drawn where equal)"
+SWEEP = "python -m experiments traffic --output_dir runs/sweep"
 
 
 @dataclass
@@ -167,7 +167,7 @@ def mean_times(section: Section, found: dict[str, Run]) -> None:
     if rows:
         heads = ("task", "mean", "standard deviation", "middle half", "iterations", "workers")
         section.table(
-            f"Milliseconds per iteration: iterations 2 to {ITERATIONS}, means of the workers",
+            "Milliseconds per iteration: means of the workers, the first iteration discarded",
             [heads, *rows],
         )
 

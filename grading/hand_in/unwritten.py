@@ -31,7 +31,7 @@ def read_scripts(root: Path) -> bool:
     if optional:
         print(f"  ({optional} {OPTIONAL})")
     count = f"{len(problems)} problem" + "s" * (len(problems) != 1)
-    print(f"rehearsal: {count if problems else 'nothing is left to do'}")
+    print(f"rehearsal: {count if problems else 'no TODO is left, and every script can be read'}")
     return not problems
 
 

@@ -217,7 +217,7 @@ def test_what_is_missing_is_listed_with_its_command_and_marked(folder, answers, 
         "the total batch is 32, and task 1's 16": "--per_gpu_train_batch_size 8",
         "task 2b was not run": "task2b/run_glue.py",
         "task 3 was not run": "task3/run_glue.py",
-        "task 4 was not run": "python -m experiments.traffic",
+        "task 4 was not run": "python -m experiments traffic",
         "your reasoning": '"## Implementation details"',
     }
     assert len(pairs) == len(wanted)

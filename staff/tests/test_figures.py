@@ -88,6 +88,19 @@ def test_losses_and_their_difference_to_the_first(runs):
     assert [text.get_text() for text in upper.get_legend().get_texts()] == ["task 1", "task 2a"]
 
 
+def test_differences_within_one_power_of_ten_have_labels(tmp_path):
+    near = [0.7 + gap for gap in (4e-8, 5e-8, 0)]
+    runs = [
+        make_run(tmp_path / name, task, losses)
+        for name, task, losses in (("a", "task1", [0.7] * 3), ("b", "task2a", near))
+    ]
+    figure = figures.draw_losses(runs)
+    figure.canvas.draw()
+    lower = figure.axes[1]
+    assert lower.get_ylim() == pytest.approx((1e-8, 1e-7))
+    assert {"1e\u221208", "1e\u221207"} <= {text.get_text() for text in lower.get_yticklabels()}
+
+
 def test_phases_are_means_without_the_first_iteration(runs):
     [axis] = figures.draw_phases(runs[:2]).axes
     heights = [bar.get_height() for bars in axis.containers for bar in bars]

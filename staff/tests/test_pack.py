@@ -183,7 +183,7 @@ def test_without_a_script_alone_it_is_not_ready(work, handout, tmp_path):
     (work / "task4" / "run_glue.py").unlink()
     code, said = command(handout, work, cwd=tmp_path)
     assert code == 1
-    assert "nothing is left to do" in said
+    assert "no TODO is left" in said
     assert "missing: task4/run_glue.py" in said
     (work / "grading.yaml").write_text("task1: {script: task1/run_glue.py}\n")
     assert command(handout, work, cwd=tmp_path)[0] == 0
