@@ -12,7 +12,7 @@ from common.commands import program
 from common.data.glue import find_glue_task
 from common.errors import UserError
 from common.flags import FLAGS, describe
-from common.tasks import TASKS
+from common.tasks import SCRIPTS, name_of
 from common.uneven import problems_with_split
 from common.workers import launchers
 
@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
 def parse_args(script, extra=(), argv=None, env=os.environ, about=None):
     """Read a task's command line; raise UserError with every problem found and its fix.
 
-    `script` is the task's file; its folder's name (task2a, ...) becomes `args.task`. `extra` are
+    `script` is the task's file; its name in the table of tasks becomes `args.task`. `extra` are
     Flags of that task alone. Returns a Namespace with a value of the right type for each flag; the
     four distributed flags are filled in from torchrun or srun if they were left out. `about` is the
     text of --help; without it, the docstring of the program.
@@ -48,7 +48,7 @@ def parse_args(script, extra=(), argv=None, env=os.environ, about=None):
     problems = [unknown_flag(word, flags) for word in unknown if word.startswith("-")]
     problems = problems or [f"{word}: is neither a flag nor the value of one" for word in unknown]
     texts = {name: text for name, text in vars(given).items() if text is not None}
-    args = argparse.Namespace(task=Path(script).resolve().parent.name, launcher="the command line")
+    args = argparse.Namespace(task=name_of(script), launcher="the command line")
     fill_from_launcher(texts, args, env, problems)
     if "do_train" in texts and launchers.restarts(env):
         texts.setdefault("resume", "auto")
@@ -132,7 +132,7 @@ def contradictions(args):
         )
     if port is not None and port > 65535:
         problems.append(f"--master_port {port}: must be at most 65535")
-    task = TASKS.get(args.task)
+    task = SCRIPTS.get(args.task)
     if task and not task.distributed and (size or 1) > 1:
         problems.append(
             f"--world_size {size}: task {task.title} runs on one worker and synchronizes nothing; "

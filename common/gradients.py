@@ -47,6 +47,21 @@ def flat_gradients(model, dtype=None, spare=0):
     return buffer
 
 
+def gradient_buckets(model, size):
+    """The trained parameters of a model in ParameterLists of about `size` elements.
+
+    The last layers' come first, as their gradients are ready first.
+    """
+    buckets, filled = [], size
+    for p in reversed([p for p in model.parameters() if p.requires_grad]):
+        if filled >= size:
+            buckets.append(torch.nn.ParameterList())
+            filled = 0
+        buckets[-1].append(p)
+        filled += p.numel()
+    return buckets
+
+
 def same_memory(p, view):
     """Whether a parameter's gradient lies where `view` does."""
     return p.grad.data_ptr() == view.data_ptr()

@@ -3,7 +3,7 @@
     python -m common.tasks README.md     # writes the table into a file, between its markers
 
 To add a task, add its folder (run_glue.py, README.md, lesson.diff) and a row here and in
-grading/rubric.yaml.
+grading/rubric.yaml. A further script of a task that is run like one is a row of VARIANTS.
 """
 
 import sys
@@ -32,7 +32,8 @@ class Task:
     synchronization it measures by default. `demo` has its further short runs in `make demo`. A
     `further` task is not part of the assignment: what runs, reports on or grades all tasks leaves
     it out unless it is named. Where gradients are `weighted` by their examples, workers may read
-    unequal parts of a batch. `beside` is script -> base, of further scripts in its folder.
+    unequal parts of a batch. `beside` is script -> base, of further scripts in its folder. `path`
+    is the script's of a variant, which lies in another task's folder.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Task:
     further: bool = False
     weighted: bool = False
     beside: tuple[tuple[str, str], ...] = ()
+    path: str = ""
 
     @property
     def key(self) -> str:
@@ -55,7 +57,17 @@ class Task:
     @property
     def script(self) -> str:
         """Its script's path in the repository, or in a submission."""
-        return f"{self.name}/run_glue.py"
+        return self.path or f"{self.name}/run_glue.py"
+
+    @property
+    def folder(self) -> str:
+        """Its folder in the repository."""
+        return self.script.partition("/")[0]
+
+    @property
+    def diff(self) -> str:
+        """The path of its lesson: what `diff` prints of its base's script and its own."""
+        return self.path.replace(".py", ".diff") or f"{self.name}/lesson.diff"
 
     @property
     def distributed(self) -> bool:
@@ -118,19 +130,37 @@ TABLE = (
         beside=(("ddp.py", "task3"),),
     ),
 )
+VARIANTS = (  # not graded
+    Task(
+        "overlap",
+        "2(b), further",
+        "hiding the all_reduce behind the backward pass",
+        base="task2b",
+        collectives=("all_reduce",),
+        further=True,
+        path="task2b/overlap.py",
+    ),
+)
 TASKS = {task.name: task for task in TABLE}
-BY_KEY = {task.key: task for task in TABLE}
+SCRIPTS = TASKS | {task.name: task for task in VARIANTS}
+BY_KEY = {task.key: task for task in SCRIPTS.values()}
 ASSIGNED = tuple(task for task in TABLE if not task.further)
 COMPARED = tuple(task for task in ASSIGNED if not task.profiles)  # each trains in its own way
 MARKERS = "<!-- tasks: `python -m common.tasks FILE` writes this table -->", "<!-- end -->"
 
 
+def name_of(script: str) -> str:
+    """The name of a script's task: its folder's, unless the script is a variant there."""
+    place = "/".join(Path(script).resolve().parts[-2:])
+    return next((task.name for task in VARIANTS if task.script == place), place.partition("/")[0])
+
+
 def markdown() -> str:
     """The table of the READMEs."""
     rows = []
-    for task in TABLE:
-        diff = f"`diff {TASKS[task.base].script} {task.script}`" if task.base else "-"
-        rows.append((f"[{task.title}]({task.name}/README.md)", task.teaches, diff))
+    for task in sorted(SCRIPTS.values(), key=lambda task: task.folder):
+        diff = f"`diff {SCRIPTS[task.base].script} {task.script}`" if task.base else "-"
+        rows.append((f"[{task.title}]({task.folder}/README.md)", task.teaches, diff))
     return markdown_table(("task", "what it teaches", "the diff to read"), rows)
 
 

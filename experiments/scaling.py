@@ -23,7 +23,7 @@ from common.commands import program
 from common.errors import UserError
 from common.files import write_whole
 from common.record.format import PHASES
-from common.tasks import BY_KEY, COMPARED
+from common.tasks import BY_KEY, COMPARED, VARIANTS
 from common.units import bits_per_second
 from experiments.command import KIT, choose_tasks, keys_of, training_command
 from report import scaling
@@ -66,7 +66,7 @@ def parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--resume", action="store_true", help="keep the cells that are done")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for all runs")
     args, flags = parser.parse_known_args(argv)
-    args.tasks = [task.key for task in choose_tasks(args.tasks, TASKS)]
+    args.tasks = [task.key for task in choose_tasks(args.tasks, [*TASKS, *VARIANTS])]
     try:
         args.workers = sorted({int(n) for n in args.workers})
         if not args.workers or args.workers[0] < 1 or any(args.batch % n for n in args.workers):

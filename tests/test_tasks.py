@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 from cluster.launch import Place, launch
 from common.models.tiny import tiny_model, tiny_tokenizer
+from common.tasks import SCRIPTS
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 ROOT = Path(__file__).parents[1]
-DISTRIBUTED = ["task2a", "task2b", "task3", "task4"]
+DISTRIBUTED = ["task2a", "task2b", "overlap", "task3", "task4"]
 ROWS, DEV_ROWS, BATCH = 107, 41, 16
 FULL, STEPS = ROWS // BATCH, 2 * math.ceil(ROWS / BATCH)  # full batches of an epoch; all steps
 PHASES = ["data", "forward", "backward", "sync", "update"]
@@ -52,7 +53,7 @@ def run(data, tmp_path_factory, template):
     def once(script, workers, batch, glue, flags, more):
         folder = tmp_path_factory.mktemp(f"{script}x{workers}")
         batch = batch or BATCH // workers
-        command = f"{ROOT / script / 'run_glue.py'} {flags} {glue} --data_dir {data / glue} "
+        command = f"{ROOT / SCRIPTS[script].script} {flags} {glue} --data_dir {data / glue} "
         command += f"--per_gpu_train_batch_size {batch} --output_dir {folder} {more}"
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
         place = Place(template=template)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cluster.ports import free_port
 from common.run import run
+from common.tasks import SCRIPTS
 from grading.sandbox.forks import FORKS, fork
 
 import psutil
@@ -173,7 +174,7 @@ def work(script, argv, env, output):
         os.dup2(os.open(output.with_suffix(suffix), os.O_CREAT | os.O_WRONLY, 0o600), number)
     os.environ.update(env)
     own = callable(script)
-    file = inspect.getsourcefile(script) if own else str(ROOT / script / "run_glue.py")
+    file = inspect.getsourcefile(script) if own else str(ROOT / SCRIPTS[script].script)
     sys.argv = [file, *argv]
     if own:
         run(script, file)

@@ -10,6 +10,7 @@ PASSES = {  # functions in which DistributedDataParallel waits for collectives
     "_engine_run_backward": "the backward pass",
     "_pre_forward": "the forward pass",
 }
+COLLECTIVES = ("torch.distributed.distributed_c10d", "torch.futures")  # the latter waits for one
 WAITS = {  # modules of ours in which a worker waits for the others
     "common.workers.rendezvous": "the exchange with all ranks",
     "common.workers.heartbeat": "the wait for all ranks to finish",
@@ -36,7 +37,7 @@ def whereabouts(stack):
         code, module = frame.f_code, frame.f_globals.get("__name__", "")
         if code.co_name in PASSES:
             waiting = PASSES[code.co_name]
-        elif module == "torch.distributed.distributed_c10d":
+        elif module in COLLECTIVES:
             waiting = code.co_name
         elif module in WAITS:
             waiting = WAITS[module] or waiting  # the exchange asks the heartbeat, too

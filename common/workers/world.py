@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from common.errors import UserError
-from common.tasks import TASKS
+from common.tasks import SCRIPTS
 from common.workers.heartbeat import Heartbeat, PeerLostError, is_loss_of_peer
 from common.workers.network import check_reachability, interface, loopback, probe_listener
 from common.workers.rendezvous import (
@@ -94,7 +94,7 @@ def join(args):
                 raise
         backend, device = choose_device(args, rank, members)
         share_cores(rank, members)
-        task = TASKS.get(args.task)
+        task = SCRIPTS.get(args.task)
         if size > 1 or not task or task.distributed:
             open_group(
                 backend,

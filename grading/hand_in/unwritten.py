@@ -4,7 +4,7 @@ import ast
 import warnings
 from pathlib import Path
 
-from common.tasks import TASKS
+from common.tasks import SCRIPTS
 from grading.hand_in.files import walk
 from grading.hand_in.safe_text import line
 from grading.hand_in.todos import find_todos
@@ -37,8 +37,9 @@ def read_scripts(root: Path) -> bool:
 
 def is_further(path: Path, problem: str = "") -> bool:
     """Whether a script, or the TODO in a problem, belongs to a further task."""
-    names = [name for name, task in TASKS.items() if task.further]
-    return path.parts[0] in names or any(f"TODO({name})" in problem for name in names)
+    further = [task for task in SCRIPTS.values() if task.further]
+    inside = any(path.parts[0] == task.name or str(path) == task.script for task in further)
+    return inside or any(f"TODO({task.name})" in problem for task in further)
 
 
 def problems_of(script: Path) -> tuple[list[str], int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from common.errors import UserError
 from common.files import write_zip
-from common.tasks import TASKS, with_table
+from common.tasks import SCRIPTS, with_table
 from staff.classroom.course import FILE, read_course
 from staff.handout.folder import is_executable, write_folder
 from staff.handout.leaks import dangling_references, find_leaks, solution_statements
@@ -88,7 +88,7 @@ def todo_list(files: dict[str, bytes], regions: dict[str, list[Region]]) -> str:
     """TODO.md: what is to be written, by task, with file and line."""
     text = TODO_LIST
     todos = [one for path in regions for one in regions[path] if not one.source]
-    for task in TASKS:
+    for task in SCRIPTS:
         text += f"\n## {task}\n\n"
         for one in todos:
             if one.task == task:
@@ -119,7 +119,7 @@ def write_archive(files: dict[str, bytes], path: Path) -> None:
     write_zip(path, contents, {name for name in contents if is_executable(name)})
 
 
-def fill(folder: Path, root: Path = KIT, tasks: Iterable[str] = tuple(TASKS)) -> list[str]:
+def fill(folder: Path, root: Path = KIT, tasks: Iterable[str] = tuple(SCRIPTS)) -> list[str]:
     """Put the solution back in place of a handout's TODOs of these tasks.
 
     `folder` is the handout, `root` the repository with the solution. What is carried is left to

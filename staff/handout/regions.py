@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from common.errors import UserError
-from common.tasks import TASKS
+from common.tasks import SCRIPTS
 
 LOOKS_LIKE = re.compile(r"#\W*SOLUTION\b", re.IGNORECASE)
-MARKER = re.compile(rf"# SOLUTION\(({'|'.join(TASKS)})\): (\S[^\"]*)")
+MARKER = re.compile(rf"# SOLUTION\(({'|'.join(SCRIPTS)})\): (\S[^\"]*)")
 LINE_WIDTH = 100  # as ruff has it
 
 
@@ -80,7 +80,7 @@ def find_regions(source: str, path: str) -> list[Region]:
         marker, node = MARKER.fullmatch(comment), statements.get(line + 1)
         if not marker:
             raise UserError(
-                f"{place}: write `# SOLUTION(task): hint`, with one of {', '.join(TASKS)} and a "
+                f"{place}: write `# SOLUTION(task): hint`, with one of {', '.join(SCRIPTS)} and a "
                 'hint without "'
             )
         if not node or lines[line - 1][:column].strip() or node.col_offset != column:
@@ -106,7 +106,7 @@ def mark_carried(found: dict[str, list[Region]]) -> dict[str, list[Region]]:
     """The regions of each path, with `source` set where an earlier task's script has the same."""
     first: dict[tuple[str, str], str] = {}
     marked = dict(found)
-    for path in sorted((path for path in found if folder_of(path) in TASKS), key=place_in_course):
+    for path in sorted((path for path in found if folder_of(path) in SCRIPTS), key=place_in_course):
         sources = [first.setdefault((one.task, one.hint), path) for one in found[path]]
         marked[path] = [
             one if source == path else replace(one, source=source)
@@ -122,7 +122,7 @@ def folder_of(path: str) -> str:
 
 def place_in_course(path: str) -> tuple[int, str]:
     """Sorts the files of the tasks' folders in the order of the table."""
-    return list(TASKS).index(folder_of(path)), path
+    return list(SCRIPTS).index(folder_of(path)), path
 
 
 def statements_by_line(source: str, path: str) -> dict[int, ast.stmt]:
@@ -170,7 +170,7 @@ def cut(source: str, regions: list[Region]) -> str:
     return "".join(lines)
 
 
-def paste(source: str, regions: list[Region], tasks: Iterable[str] = tuple(TASKS)) -> str:
+def paste(source: str, regions: list[Region], tasks: Iterable[str] = tuple(SCRIPTS)) -> str:
     """The source of a handout with the regions of these tasks in place of their TODOs.
 
     Carried regions stay as they are. Raises UserError where a TODO was changed.

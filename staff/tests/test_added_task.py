@@ -43,8 +43,8 @@ def copy(tmp_path_factory):
             added.parent.mkdir(exist_ok=True)
             added.write_text((ROOT / name).read_text().replace("(task2b): ", "(task9): "))
     table = folder / "common" / "tasks.py"
-    before, after = table.read_text().split("\n)\nTASKS = ")
-    table.write_text(f"{before}\n{ROW})\nTASKS = {after}")
+    before, after = table.read_text().split("\n)\nVARIANTS = ")
+    table.write_text(f"{before}\n{ROW})\nVARIANTS = {after}")
     rubric = folder / "grading" / "rubric.yaml"
     text = rubric.read_text().replace("total: 120", "total: 126").rstrip("\n")
     rubric.write_text(f"{text}\n{POINTS}")

@@ -16,6 +16,7 @@ from pathlib import Path
 import task2b.run_glue
 import task3.run_glue
 from common.record.record import Record
+from common.tasks import SCRIPTS
 from tests.workers import DEADLINE, FLAGS, ROOT, Crew
 
 import psutil
@@ -80,6 +81,10 @@ def is_victim(world):
     [
         ("task2a", ["gather", "scatter"]),
         ("task2b", ["all_reduce"]),
+        (
+            "overlap",
+            ["wait_all", "all_reduce"],
+        ),  # of a bucket that the backward pass has not hidden
         ("task3", ["the backward pass", "the forward pass"]),  # where rank 0 sends the buffers
     ],
 )
@@ -94,7 +99,7 @@ def test_a_killed_worker_is_named(crew, task, places, victim):
         assert f"rank {victim} {'disappeared' if victim else 'is gone'}" in line
         assert "Check that rank's own output" in line
     # One of them may notice by the other's end, when it is elsewhere.
-    found = any(f"stops in {place} ({task}/run_glue.py:" in str(words) for place in places)
+    found = any(f"stops in {place} ({SCRIPTS[task].script}:" in str(words) for place in places)
     assert found, words
 
 

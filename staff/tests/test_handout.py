@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cluster.launch import launch
 from common.errors import UserError
-from common.tasks import TASKS
+from common.tasks import SCRIPTS, TASKS
 from grading.hand_in.carry import carry
 from grading.hand_in.todos import find_todos
 from staff.handout import build, leaks, manifest
@@ -126,21 +126,22 @@ def test_what_students_write_covers_the_course(files):
     for path, found in regions.items():
         for region in found:
             todos.setdefault(region.task, []).append((path, region.text))
-    assert set(todos) == set(TASKS)
+    assert set(todos) == set(SCRIPTS)
     once = [(one.task, one.hint) for found in regions.values() for one in found if not one.source]
-    assert len(once) == len(set(once)) <= 18
+    assert len(once) == len(set(once)) <= 19
     for task, path, code in [
         ("task1", "common/models/bert.py", "AutoModelForSequenceClassification.from_pretrained("),
         ("task2a", "common/workers/world.py", "dist.init_process_group("),
         ("task1", "common/data/loader.py", "DistributedSampler("),
         ("task1", "common/data/loader.py", "set_epoch("),
-        *(("task1", f"{task}/run_glue.py", "loss.backward()") for task in TASKS),
-        *(("task1", f"{task}/run_glue.py", "optimizer.step()") for task in TASKS),
-        *(("task1", f"{task}/run_glue.py", "evaluate(") for task in TASKS),
+        *(("task1", task.script, "loss.backward()") for task in SCRIPTS.values()),
+        *(("task1", task.script, "optimizer.step()") for task in SCRIPTS.values()),
+        *(("task1", task.script, "evaluate(") for task in SCRIPTS.values()),
         ("task2a", "task2a/run_glue.py", "dist.gather("),
         ("task2a", "task2a/run_glue.py", "dist.scatter("),
         ("task2a", "task2a/run_glue.py", "  average_gradients(model, world)"),
         ("task2b", "task2b/run_glue.py", "dist.all_reduce("),
+        ("overlap", "task2b/overlap.py", "dist.all_reduce("),
         ("task3", "task3/run_glue.py", "DistributedDataParallel("),
         ("task4", "common/record/traffic.py", "def expected_bytes("),
         ("task5", "task5/run_glue.py", "gradients *= examples"),
@@ -152,7 +153,7 @@ def test_what_students_write_covers_the_course(files):
 
 
 def test_with_the_solution_the_handouts_sources_are_this_repositorys(folder):
-    filled = [path for task in TASKS for path in build.fill(folder, ROOT, [task])]
+    filled = [path for task in SCRIPTS for path in build.fill(folder, ROOT, [task])]
     carried, missed = carry(folder)
     assert carried
     assert not missed

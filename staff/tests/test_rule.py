@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TASKS = {path.parent.name: path for path in sorted(ROOT.glob("task*/run_glue.py"))}
+TASKS |= {task.name: ROOT / task.script for task in tasks.VARIANTS}
 TREES = {task: ast.parse(path.read_text()) for task, path in TASKS.items()}
 
 # (from, to): every line of main() that differs, with - and + in front, between its neighbors.
@@ -24,6 +25,11 @@ LESSONS = {
         "             clip_grad_norm_(model.parameters(), args.max_grad_norm)",
     ],
     ("task2a", "task2b"): [],
+    ("task2b", "overlap"): [
+        "     model, data = load(args, world)",
+        "+    average_gradients = overlapped(model, world)",
+        "     optimizer, scheduler = make_optimizer(model, args, data.total_steps)",
+    ],
     ("task1", "task3"): [
         "     model, data = load(args, world)",
         "+    # SOLUTION(task3): wrap the model in DistributedDataParallel, with static_graph=True",
@@ -62,6 +68,7 @@ DEFINED = {
     "task1": [],
     "task2a": ["average_gradients"],
     "task2b": ["average_gradients"],
+    "overlap": ["BUCKET", "overlapped"],
     "task3": [],
     "task4": ["FLAGS", "AVERAGE", "profiled", "in_dtype"],
     "task5": ["average_gradients"],
@@ -72,6 +79,8 @@ IMPORTED = {
     "task2a": {"common.gradients.SLICE", "common.gradients.flat_gradients"}
     | {"torch", "torch.distributed"},
     "task2b": {"common.gradients.flat_gradients", "torch.distributed"},
+    "overlap": {"common.gradients.flat_gradients", "common.gradients.gradient_buckets"}
+    | {"torch", "torch.distributed"},
     "task3": {"torch.nn.parallel.DistributedDataParallel"},
     "task5": {"common.gradients.flat_gradients", "torch.distributed"},
     "task4": {"task2a.run_glue", "task2b.run_glue", "common.flags.Flag"}
@@ -79,8 +88,8 @@ IMPORTED = {
     | {"torch.nn.parallel.DistributedDataParallel"},
 }
 # The most lines that may differ, docstrings aside, and the most that a script may have.
-CHANGED = {"task2a": 20, "task2b": 16, "task3": 4, "task4": 70, "task5": 10}
-LENGTH = {"task4": 100}
+CHANGED = {"task2a": 20, "task2b": 16, "overlap": 36, "task3": 4, "task4": 70, "task5": 10}
+LENGTH = {"task4": 100, "overlap": 80}
 
 
 def function(task, name):
@@ -121,8 +130,9 @@ def line_of(tree, call):
 
 
 def test_every_task_has_its_rule():
-    assert set(TASKS) == set(tasks.TASKS)
-    assert {(task.base, task.name) for task in tasks.TABLE if task.base} == set(LESSONS)
+    assert set(TASKS) == set(tasks.SCRIPTS)
+    table = tasks.SCRIPTS.values()
+    assert {(task.base, task.name) for task in table if task.base} == set(LESSONS)
     assert set(TASKS) == set(DEFINED) == set(IMPORTED) == {t for pair in LESSONS for t in pair}
 
 
@@ -160,13 +170,13 @@ def test_a_step_does_its_parts_in_order(task):
     parts += ["clip_grad_norm_", "optimizer.step", "scheduler.step"]
     called = {ast.unparse(node.func) for node in ast.walk(main) if isinstance(node, ast.Call)}
     averages = "average_gradients" in called
-    assert averages == (task in ("task2a", "task2b", "task4", "task5"))
+    assert averages == (task in ("task2a", "task2b", "overlap", "task4", "task5"))
     assert averages or task == "task1" or "DistributedDataParallel" in called
     lines = [line_of(main, part) for part in parts if averages or part != "average_gradients"]
     assert lines == sorted(lines), "averaging comes after backward and before clipping"
 
 
-@pytest.mark.parametrize("task", ["task2a", "task2b", "task4", "task5"])
+@pytest.mark.parametrize("task", ["task2a", "task2b", "overlap", "task4", "task5"])
 def test_gradients_are_averaged_once_per_step_and_not_per_micro_batch(task):
     main = function(task, "main")
     micro_batches = max(
@@ -205,9 +215,9 @@ def without_docstrings(path):
 @pytest.mark.parametrize(("before", "after"), LESSONS, ids=map("-".join, LESSONS))
 def test_lesson_diff_is_what_diff_prints(before, after):
     """It holds all that differs, with nothing left out."""
-    command = ["diff", tasks.TASKS[before].script, tasks.TASKS[after].script]
+    command = ["diff", tasks.SCRIPTS[before].script, tasks.SCRIPTS[after].script]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
-    assert (ROOT / after / "lesson.diff").read_text() == result.stdout
+    assert (ROOT / tasks.SCRIPTS[after].diff).read_text() == result.stdout
 
 
 BESIDES = [(task, *pair) for task in tasks.TABLE for pair in task.beside]

@@ -15,7 +15,7 @@ from pathlib import Path
 from cluster.launch import launch
 from common.commands import program
 from common.errors import UserError
-from common.tasks import COMPARED
+from common.tasks import COMPARED, VARIANTS
 from experiments.command import choose_tasks, keys_of, training_command, workers_of
 from staff.timing import timings
 
@@ -30,7 +30,7 @@ def parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--batch", type=int, default=64, help="total batch (default: 64)")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for all runs")
     args, flags = parser.parse_known_args(argv)
-    args.tasks = choose_tasks(args.tasks, COMPARED)
+    args.tasks = choose_tasks(args.tasks, (*COMPARED, *VARIANTS))
     if args.rounds < 1 or args.workers < 1 or args.batch % args.workers:
         raise UserError("--rounds and --workers: 1 or more; --batch: divisible by --workers")
     if list(args.output_dir.glob("round*")):
