@@ -1,7 +1,7 @@
 """Unequal parts of a batch: how many examples each worker reads, and the flags that say so."""
 
 from common.errors import UserError
-from common.tasks import TASKS
+from common.tasks import SCRIPTS
 
 
 # SOLUTION(task5): share `total` out in proportion to the speeds, by the largest remainder
@@ -57,13 +57,13 @@ def first_sizes(args):
 
 def is_exact(args):
     """Whether step k of all workers reads exactly the rows that one worker's step k reads."""
-    task = TASKS.get(args.task)
+    task = SCRIPTS.get(args.task)
     return bool(args.batch_sizes or (task and task.weighted))
 
 
 def unweighted(args):
     """What to say of a task that means to average equal parts, and is given unequal ones."""
-    task = TASKS.get(args.task)
+    task = SCRIPTS.get(args.task)
     if task and not task.weighted and len(set(first_sizes(args))) > 1:
         return (
             f"--batch_sizes {args.batch_sizes}: task {task.title} takes the mean of the workers' "
