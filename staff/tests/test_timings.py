@@ -109,8 +109,9 @@ def test_machines_that_records_cannot_tell_apart_are_listed(tmp_path, capsys):
     for who in ("ann", "bob"):
         make_run(tmp_path / who / "task1", "1", 1.0, host="ubuntu", workers=1)
         make_run(tmp_path / who / "task2b", "2b", 1.0, host=who)
+    make_run(tmp_path / "cid" / "task1", "1", 1.0, host="ubuntu", machine_id="c1", workers=1)
     run(tmp_path, out=tmp_path / "out")
-    line = "ubuntu (a CPU): in 2 places (ann, bob)"
+    line = "ubuntu (a CPU) #unknown: in 2 places (ann, bob)"
     assert f"{timings.POOLED}\n  {line}\n" in capsys.readouterr().out
     page = html.unescape((tmp_path / "out" / "timings.html").read_text())
     assert json.dumps([line]) in page

@@ -10,12 +10,15 @@ def identifier(facts: dict) -> str:
 
 
 def names_of(machines: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """The name to show for each (name, identifier): with it, where several share a name."""
+    """The name to show for each (name, identifier): with it, where several share a name.
+
+    Records without an identifier count as another machine than those that have one.
+    """
     machines = set(machines)
     numbers: dict[str, set[str]] = {}
     for name, number in machines:
         numbers.setdefault(name, set()).add(number)
-    several = {name for name, found in numbers.items() if len(found - {""}) > 1}
+    several = {name for name, found in numbers.items() if len(found) > 1}
     return {
         (name, number): f"{name} #{number or 'unknown'}" if name in several else name
         for name, number in machines
