@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 FLAG = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")
 CHOICES = re.compile(r"\{([^{}\s]+)\}")
+USAGE = r"\s*usage:(.*?)\n\s*\n"
 MOST_OPTIONS = 300
 
 # Placeholder -> names of options that take it, the likeliest first.
@@ -70,7 +71,8 @@ def normalized(name: str) -> str:
 
 def parse_help(text: str) -> list[Option]:
     """The options in what argparse prints for --help; none if it is not such a text."""
-    usage, found = re.match(r"\s*usage:(.*?)\n\s*\n", text, re.S), []
+    text = from_usage(text)
+    usage, found = re.match(USAGE, text, re.S), []
     if not usage:
         return []
     optional = set(FLAG.findall(usage[1])) - set(FLAG.findall(without_brackets(usage[1])))
@@ -95,9 +97,18 @@ def parse_help(text: str) -> list[Option]:
     return found
 
 
+def from_usage(text: str) -> str:
+    """A help text from its usage on, without what a script has printed before; "" if it has none.
+
+    Of several lines that begin so the first counts, so that reading takes no longer for many.
+    """
+    start = re.search(r"^[ \t]*usage:", text, re.M)
+    return text[start.start() :] if start else ""
+
+
 def positional(text: str) -> list[str]:
     """The positional arguments in argparse's usage line."""
-    usage = re.match(r"\s*usage:(.*?)\n\s*\n", text, re.S)
+    usage = re.match(USAGE, from_usage(text), re.S)
     words = without_brackets(usage[1] if usage else "").split()[1:]
     return [
         word

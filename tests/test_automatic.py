@@ -43,6 +43,9 @@ def test_options_are_read_with_their_values_choices_and_need():
     assert (many.choices, many.required) == ((), False)
     assert positional(parser.format_help()) == []
     assert parse_help("Traceback: no such option") == []
+    assert len(parse_help(f"Using cpu\n\n{parser.format_help()}")) == 5
+    assert positional(f"1 worker\n{parser.format_help()}") == []
+    assert parse_help("usage: \n" * 2**14) == []  # and at once
 
 
 @pytest.mark.parametrize(

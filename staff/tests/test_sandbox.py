@@ -5,10 +5,13 @@ import os
 import signal
 import socket
 import sys
+from types import SimpleNamespace
 
+from grading.calls import Calls
 from grading.checks.exit_causes import explain_end
 from grading.checks.observation import Observation
 from grading.checks.reader import read_rank
+from grading.mapping import Mapping
 from grading.plan import Limits, Run
 from grading.sandbox.sandbox import in_job, run_workers
 from tests.workers import ROOT
@@ -175,3 +178,13 @@ for descriptor in range(3, 40):
     seen, _ = run_scripts(tmp_path, forge)
     assert seen.ranks[0].broken
     assert not seen.ranks[0].steps
+
+
+def test_help_is_read_from_a_script_that_first_needs_its_place_among_the_workers(tmp_path):
+    (tmp_path / "own").mkdir()
+    text = "import argparse, os\nprint(os.environ['RANK'], os.environ['WORLD_SIZE'])\n"
+    text += "argparse.ArgumentParser(prog='train.py').parse_args()\n"
+    (tmp_path / "own" / "train.py").write_text(text)
+    session = SimpleNamespace(folder=tmp_path)
+    printed = Calls(tmp_path / "own", Mapping(auto=True), session).help_of("train.py")
+    assert printed.startswith("0 1\nusage: train.py")
