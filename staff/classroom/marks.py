@@ -40,7 +40,7 @@ class Mark:
     """A check or a manual item as it counts; `points` are None until somebody enters them.
 
     `name` is "task2a/gradients" or "manual/reasoning"; `result` is what the grader found, and
-    `overridden` whether `points` replace the grader's.
+    `overridden` whether `points` replace the grader's, and differ.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Row:
         mark = Mark(
             result.check, result.title, result.possible, result.points, override.comment, result
         )
-        if override.points is None:
+        if override.points is None or override.points == result.points:
             return mark
         return replace(mark, points=override.points, overridden=True)
 

@@ -87,6 +87,17 @@ def test_overrides_replace_points_and_carry_comments(folder):
     assert "✗✎" in as_page([ann])
 
 
+def test_an_override_by_the_same_points_is_not_reported_as_one(folder):
+    (folder / "out" / "overrides.yaml").write_text(
+        "checks:\n  task1/runs: {points: full, comment: for all}\n"
+        "  task2a/gradients: {points: full}\n"
+    )
+    row = row_of(folder)
+    assert [(mark.points, mark.overridden) for mark in row.marks[:2]] == [(2, False), (6, True)]
+    assert row.marks[0].comment == "for all"
+    assert "task1/runs" not in row.notes
+
+
 def test_what_could_not_be_graded_can_be_graded_by_overrides(folder):
     (folder / "out" / "overrides.yaml").write_text(
         "submissions: {ann: {task1/runs: {points: 1, comment: by hand}}}\n"
