@@ -97,7 +97,8 @@ def test_the_diffs_to_read_are_short(line):
     result = subprocess.run(shlex.split(line), cwd=ROOT, capture_output=True, text=True, timeout=20)
     changed = re.findall(r"^[<>] ", result.stdout, re.MULTILINE)
     assert result.returncode == 1
-    assert len(changed) <= (90 if "task4" in line else 30)
+    longer = {"task4": 90, "overlap": 50}  # a whole profile, and DistributedDataParallel by hand
+    assert len(changed) <= next((most for name, most in longer.items() if name in line), 30)
 
 
 def test_the_command_for_no_network_trains(tmp_path):
