@@ -113,17 +113,14 @@ def test_the_command_for_no_network_trains(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_make_demo_ends_with_equal_losses_rising_accuracy_traffic_and_a_picture():
+def test_make_demo_ends_with_equal_losses_accuracy_traffic_and_a_picture():
     printed = run(["make", "demo"], seconds=800)
     gaps = re.search(r"max \|difference\|, first epoch(.*)", printed)[1].split()
     assert len(gaps) == 5
     assert all(float(gap) <= 1e-5 for gap in gaps)
-    accuracy = [
-        [float(value) for value in re.search(rf"acc after epoch {n}(.*)", printed)[1].split()]
-        for n in (1, 2, 3)
-    ]
-    assert all(after > before for before, after in zip(accuracy[0], accuracy[2], strict=True))
-    assert min(accuracy[2]) > 0.8  # chance is 0.5
+    accuracy = re.search(r"acc after epoch 1(.*)", printed)[1].split()
+    assert len(accuracy) == 5
+    assert min(map(float, accuracy)) > 0.8  # chance is 0.5
     traffic = re.findall(r"task 4: (\w+) .* ([+-][\d.]+) %", printed)
     assert [method for method, _ in traffic] == ["2b", "2a", "3", "2b"]
     picture = re.search(r"^picture: (.*)$", printed, re.MULTILINE)[1]
