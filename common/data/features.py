@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+from array import array
 from pathlib import Path
 
 from common.data import glue
@@ -23,7 +24,8 @@ from tqdm import tqdm
 
 FORMAT = 1  # of the cache; raise it whenever the same file and tokenizer would give other tensors
 LOCK_SECONDS = 120.0  # how long to wait for a process that builds the cache without progress
-CHUNK = 10_000  # examples tokenized at a time: all of MNLI at once would take 3 GB
+CHUNK = 4_000  # examples tokenized at a time, at 10 kB each while they are
+SHOWN = 20_000  # rows from which on the progress is shown
 log = logging.getLogger(__name__)
 
 
@@ -132,7 +134,7 @@ class Progress:
             desc=f"tokenizing {path.name}",
             unit="row",
             leave=False,
-            disable=rows < 2 * CHUNK,
+            disable=rows < SHOWN,
             mininterval=0.1 if sys.stderr.isatty() else 10,
         )
 
@@ -166,7 +168,8 @@ def tokenize(chunks, tokenizer, max_length):
     """The tensors of Features: of each example at most `max_length` tokens, cut longest first."""
     assert max_length > tokenizer.num_special_tokens_to_add(pair=True)  # or nothing is cut
     names = [x for x in ("input_ids", "token_type_ids") if x in tokenizer.model_input_names]
-    flat, lengths, labels = {name: [] for name in names}, [0], []
+    flat = {name: array("i") for name in names}  # grows in place, unlike a list of tensors
+    offsets, labels = array("q", [0]), []
     for chunk in chunks:
         text_a, text_b, label = zip(*chunk, strict=True)
         encoded = tokenizer(
@@ -177,12 +180,12 @@ def tokenize(chunks, tokenizer, max_length):
             return_attention_mask=False,
         )
         labels += label
-        lengths += map(len, encoded["input_ids"])
+        for row in encoded["input_ids"]:
+            offsets.append(offsets[-1] + len(row))
         for name in names:
-            ids = [token for row in encoded[name] for token in row]
-            flat[name].append(torch.tensor(ids, dtype=torch.int32))
-    tensors = {name: torch.cat(flat.pop(name)) for name in names}  # one at a time in two copies
-    tensors["offsets"] = torch.tensor(lengths).cumsum(0)
+            flat[name].extend(itertools.chain.from_iterable(encoded[name]))
+    tensors = {name: torch.frombuffer(flat[name], dtype=torch.int32) for name in names}
+    tensors["offsets"] = torch.frombuffer(offsets, dtype=torch.int64)
     if labels[0] is not None:
         tensors["labels"] = torch.tensor(labels)
     return tensors
