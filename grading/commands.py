@@ -14,6 +14,7 @@ COMMAND = """--model_type {model_type} --model_name_or_path {model} --task_name 
     --per_gpu_train_batch_size {batch} --per_gpu_eval_batch_size {eval_batch}
     --learning_rate {learning_rate} --num_train_epochs {epochs} --max_grad_norm {max_grad_norm}
     --output_dir {output_dir} --overwrite_output_dir"""
+BATCH, PARTS = "--per_gpu_train_batch_size {batch}", "--batch_sizes {batch_sizes}"
 DISTRIBUTED = """ --master_ip {master_ip} --master_port {master_port} --world_size {world_size}
     --local_rank {rank}"""
 VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
@@ -49,7 +50,8 @@ def command_of(own: Mapping, task: Task, values: Mapping, folder: Path) -> list[
         raise UserError(
             f"{script}: the submission has no such file; add it, or name the script in grading.yaml"
         )
-    text = own.get("arguments", COMMAND + (DISTRIBUTED if task.distributed else ""))
+    usual = COMMAND.replace(BATCH, PARTS) if task.weighted else COMMAND
+    text = own.get("arguments", usual + (DISTRIBUTED if task.distributed else ""))
     try:
         return [script, *(fill_in(word, values) for word in shlex.split(text))]
     except ValueError as error:

@@ -51,6 +51,13 @@ def setting_for(name: str, total: int) -> Setting:
     return replace(setting, epochs=setting.epochs * total // TOTAL_BATCH)
 
 
+def uneven_parts(total: int, workers: int) -> list[int]:
+    """Examples of each worker, by rank, of a task that takes unequal parts: the first has most."""
+    shares = workers * (workers + 1) // 2
+    parts = [total * (workers - rank) // shares for rank in range(workers)]
+    return [parts[0] + total - sum(parts), *parts[1:]]
+
+
 def worker_count() -> int:
     """How many workers a distributed run has: 4, or 2 where there is little memory."""
     return 4 if memory_limit() >= NEEDED else 2

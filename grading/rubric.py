@@ -61,7 +61,7 @@ BY_HEADING = {  # section of MISTAKES -> the causes that it explains
         "wrong_truncation",
     ),
     "Training mode and evaluation mode": ("eval_mode", "evaluated_in_training_mode"),
-    "The total batch": ("batch_not_divided",),
+    "The total batch": ("batch_not_divided", "parts_not_kept"),
     "A new order in every epoch": ("not_reshuffled",),
     "Gradients that add up": ("gradients_kept", "accumulation_unscaled"),
     "Where training starts": ("different_start",),

@@ -128,6 +128,7 @@ class Runner:
             )
             ranks = [read_rank(observed, rank) for rank in range(graded.workers)]
             seen = Observation(ranks, ended, folder, read_texts([folder, output], before))
+            seen.weighted = graded.task.weighted
         if ended.reason:
             drop_unfinished(ranks)
         name = f"{setting.name}-{graded.workers}" if setting.steps else setting.name
@@ -148,6 +149,7 @@ class Runner:
         shared |= {
             "batch": graded.batch,
             "total_batch": graded.batch * graded.workers,
+            "batch_sizes": ",".join(map(str, graded.parts)),
             "master_port": free_port(),
             "world_size": graded.workers,
         }

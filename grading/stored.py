@@ -65,7 +65,7 @@ def losses_of_ranks(seen: Observation, step: int, mean: float) -> list[float]:
     if any(one is None for one in losses):
         return [mean] * len(losses)
     values = np.array(losses, float)
-    return (values + mean - values.mean()).tolist()
+    return (values + mean - values @ seen.shares(step)).tolist()
 
 
 def own_gradients(seen: Observation, step: int, found: dict) -> dict:
@@ -79,4 +79,4 @@ def own_gradients(seen: Observation, step: int, found: dict) -> dict:
         of_ranks.append([one.local[at] if at is not None else one.local[0] * 0 for at in places])
     local = np.array(of_ranks)
     norms = [rank.steps[step].local_norm for rank in seen.ranks]
-    return {"local": local, "norms": norms, "mean": local.mean(axis=0)}
+    return {"local": local, "norms": norms, "mean": np.tensordot(seen.shares(step), local, 1)}

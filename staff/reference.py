@@ -1,7 +1,7 @@
 """The reference: one process trains the same model on the rows that all ranks read."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,9 @@ def replay(  # noqa: PLR0913 what a setting is made of
 
     Plain gradient descent at `learning_rate`, or else AdamW with a weight decay of `decay` for all
     tensors, at `rates` (one for each step). fp32, no dropout. A rank's loss is the mean over its
-    rows; the step's gradient is the mean of the ranks' gradients, which for equally many rows is
-    that of all rows together, clipped to `max_grad_norm`. With `early_eps` AdamW is that of 2019,
-    which adds its epsilon before it corrects the second moment's bias.
+    rows; the step's gradient is the mean over all ranks' rows, clipped to `max_grad_norm`. With
+    `early_eps` AdamW is that of 2019, which adds its epsilon before it corrects the second moment's
+    bias.
 
     Returns a dict. `names`; `start`, sketches of the weights (tensors, WIDTH); and for each step
     `loss` (ranks), `clipped` (tensors, WIDTH), `norm` of the mean, and `weights` after the update.
@@ -86,7 +86,8 @@ def set_gradients(model, ranks: list[dict]) -> list[float]:
     model.zero_grad()
     each = torch.nn.functional.cross_entropy(model(**batch).logits, labels, reduction="none")
     each.mean().backward()
-    return [float(of_rank.mean()) for of_rank in each.detach().chunk(len(ranks))]
+    counts = [len(rows["labels"]) for rows in ranks]
+    return [float(of_rank.mean()) for of_rank in each.detach().split(counts)]
 
 
 def padded(values: np.ndarray, longest: int) -> np.ndarray:
@@ -104,7 +105,15 @@ def local_gradients(model, ranks: list[dict], max_grad_norm: float) -> dict:
     of the ranks' own if these are clipped by tensor (`local_by_tensor`).
     """
     found = [local_gradient(model, rows) for rows in ranks]
-    mean = [torch.stack(of_ranks).mean(dim=0) for of_ranks in zip(*found, strict=True)]
+    counts = torch.tensor([float(len(rows["labels"])) for rows in ranks])
+
+    def mean_of(gradients: Iterable) -> list[torch.Tensor]:
+        """The mean over all ranks' rows, a tensor for each parameter."""
+        pairs = zip(*gradients, strict=True)
+        shares = counts / counts.sum()
+        return [torch.tensordot(shares, torch.stack(of_ranks), 1) for of_ranks in pairs]
+
+    mean = mean_of(found)
     clipped = [[clipped_tensor(g, max_grad_norm) for g in gradient] for gradient in found]
     return {
         "local": np.stack([sketches(gradient) for gradient in found]),
@@ -112,9 +121,7 @@ def local_gradients(model, ranks: list[dict], max_grad_norm: float) -> dict:
         "mean": sketches(mean),
         "by_tensor": sketches([clipped_tensor(g, max_grad_norm) for g in mean]),
         "by_value": sketches([g.clamp(-max_grad_norm, max_grad_norm) for g in mean]),
-        "local_by_tensor": sketches(
-            [torch.stack(of_ranks).mean(dim=0) for of_ranks in zip(*clipped, strict=True)]
-        ),
+        "local_by_tensor": sketches(mean_of(clipped)),
     }
 
 

@@ -32,6 +32,13 @@ class GradedTask:
     batches: dict[int, int] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)  # check -> largest deviation
 
+    @property
+    def parts(self) -> list[int]:
+        """The examples of each worker for one update, by rank."""
+        if self.task.weighted:
+            return inputs.uneven_parts(self.batch * self.workers, self.workers)
+        return [self.batch] * self.workers
+
     def rows(self, setting: str, split: str = "train") -> int:
         """How many rows a setting's training or dev set has."""
         train, dev = inputs.ROWS[inputs.SETTINGS[setting].rows]

@@ -60,7 +60,6 @@ def by_reduction(evidence, step, _):
 
 def by_passes(evidence, step, fits):
     """Several passes per step, the last not averaged, or losses not divided by their number."""
-    size = evidence.size
     passes = {len(rank.steps[step].forwards) for rank in evidence.ranks}
     (count,) = passes if len(passes) == 1 else (1,)
     calls = [c for c in evidence.ranks[0].steps[step].collectives if c["elements"] > BOOKKEEPING]
@@ -70,7 +69,8 @@ def by_passes(evidence, step, fits):
             f"the gradients are averaged before the last of {count} backward passes: what that one "
             "adds stays each rank's own",
         )
-    if count > 1 and all(r < CLOSE and alike(c, np.full(size, count / size)) for c, r in fits):
+    summed = count * evidence.seen.shares(step)
+    if count > 1 and all(r < CLOSE and alike(c, summed) for c, r in fits):
         return Cause(
             "accumulation_unscaled",
             f"your gradients are {count:.2f} times the reference: {count} backward passes are "
@@ -87,13 +87,15 @@ def by_ranks(evidence, step, fits):
         return None
     coefficients = [c for c, _ in fits]
     own = [np.eye(size)[r] * clip(norms[r], most) for r in range(size)]
-    right = np.full(size, clip(mean, most) / size)
+    shares = evidence.seen.shares(step)
+    right = clip(mean, most) * shares
     if everywhere(coefficients, right):
         return None  # the error is too small for a fit to show
     if size > 1 and all(alike(c, e) for c, e in zip(coefficients, own, strict=True)):
         return local_gradients(evidence, step)
     return (
-        by_scale(coefficients, norms, mean, most)
+        by_scale(coefficients, norms, (mean, most), shares)
+        or by_shares(evidence, step, coefficients)
         or by_root(coefficients, right, own)
         or by_weights(coefficients, size)
     )
@@ -104,23 +106,54 @@ def everywhere(coefficients, expected):
     return all(alike(c, expected) for c in coefficients)
 
 
-def by_scale(coefficients, norms, mean, most):
-    """The same combination on every rank, of a wrong scale; `mean` is the mean's norm."""
-    size = len(coefficients)
+def by_scale(coefficients, norms, clipping, shares):
+    """The same combination on every rank, of a wrong scale; `clipping` is (the mean's norm, most).
+
+    `shares` are the coefficients of the mean.
+    """
+    size, (mean, most) = len(coefficients), clipping
     before = np.array([clip(norm, most) for norm in norms])
-    clipped_first = (before / size, before / size * clip(mean, most))
+    clipped_first = (before * shares, before * shares * clip(mean, most))
     if any(everywhere(coefficients, expected) for expected in clipped_first):
         return Cause(
             "clipped_before_average",
             "your gradients equal the average of clipped gradients: clip after averaging",
         )
-    summed = (np.full(size, clip(size * mean, most)), before)
+    summed = (size * shares * clip(size * mean, most), before * size * shares)
     if any(everywhere(coefficients, expected) for expected in summed):
         return scaled(size, "summed", "summed, not divided by the world size")
-    if everywhere(coefficients, np.full(size, clip(mean / size, most) / size**2)):
+    if everywhere(coefficients, shares * clip(mean / size, most) / size):
         return scaled(1 / size, "divided_twice", "divided by the world size twice")
-    if everywhere(coefficients, np.full(size, 1 / size)):
+    if everywhere(coefficients, shares):
         return Cause("not_clipped", "the gradients are not clipped to --max_grad_norm")
+    return None
+
+
+def by_shares(evidence, step, coefficients):
+    """Wrong weights of the ranks' gradients, in a task whose ranks have unequal parts of a batch.
+
+    Whatever all ranks are scaled by; clipping makes up for it.
+    """
+    weights, shares = np.mean(coefficients, axis=0), evidence.seen.shares(step)
+    if not evidence.seen.weighted or not everywhere(coefficients, weights) or weights.sum() <= 0:
+        return None
+    found, factor = weights / weights.sum(), weights.sum()
+    text = "as if all had equally many examples: multiply each rank's by its examples, and divide "
+    text += f"by their sum (your gradients are {formula(weights)} of the ranks' own)"
+    if alike(found, np.full(len(found), 1 / len(found))):
+        return Cause("mean_of_means", f"your gradients are the mean of the ranks' means, {text}")
+    if alike(found, shares):
+        return Cause(
+            "wrong_weights",
+            f"the ranks' gradients count by their examples, but are {factor:.3g} times too large: "
+            "divide by the number of examples of all ranks, once",
+        )
+    if alike(found, evidence.seen.shares(0)):
+        return Cause(
+            "weights_of_full_batch",
+            "the ranks count by the parts of a full batch; this batch has fewer examples: count "
+            "those that were read",
+        )
     return None
 
 
@@ -218,9 +251,9 @@ def by_history(evidence, step, _):
 
 def by_rounding(evidence, step, fits):
     """The mean, but less exact than in float32."""
-    size = evidence.size
-    scale = clip(evidence.reference["norm"][step], evidence.setting.max_grad_norm) / size
-    if not all(rest < CLOSE and alike(c, np.full(size, scale)) for c, rest in fits):
+    scale = clip(evidence.reference["norm"][step], evidence.setting.max_grad_norm)
+    right = scale * evidence.seen.shares(step)
+    if not all(rest < CLOSE and alike(c, right) for c, rest in fits):
         return None
     found = evidence.ranks[0].steps[step].collectives
     kinds = sorted({c["dtype"] for c in found if c["elements"] > BOOKKEEPING} - {"float32"})

@@ -97,6 +97,14 @@ class Observation:
     ended: Ended
     root: Path = Path()
     written: str = ""  # the text of the files that it wrote
+    weighted: bool = False  # whether every rank's gradient counts by its examples
+
+    def shares(self, step: int) -> np.ndarray:
+        """What the ranks' own gradients count for in a step's mean: (ranks), of sum 1."""
+        counts = np.array([len(rank.steps[step].rows) for rank in self.ranks], float)
+        if not self.weighted or not counts.any():
+            counts = np.ones(len(self.ranks))
+        return counts / counts.sum()
 
     @property
     def steps(self) -> int:

@@ -49,7 +49,9 @@ def printed(graded: GradedTask) -> Outcome:
     losses = [[rank.steps[step].loss for step in range(count)] for rank in ranks]
     if any(value is None for one in losses for value in one):
         return unknown("no loss could be read from the model's output or from backward")
-    wanted = [losses[0], [mean(of_step) for of_step in zip(*losses, strict=True)]]
+    shares = graded.runs["adamw"].seen.shares
+    of_steps = enumerate(zip(*losses, strict=True))
+    wanted = [losses[0], [float(shares(step) @ of_step) for step, of_step in of_steps]]
     texts = sources(graded, "adamw")
     best = max(in_order(values, text, coarsest=5e-4) for values in wanted for text in texts)
     seen = [step.loss for rank in ranks for step in rank.steps if step.loss is not None]

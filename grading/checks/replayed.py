@@ -11,9 +11,12 @@ COMPARED = 100  # steps at most; the settings' have fewer
 def comparable(seen: Observation) -> int:
     """How many steps have one right answer: those before ranks read different numbers of rows.
 
-    From there on the mean over ranks is not the mean over rows, and either may be meant.
+    From there on the mean over ranks is not the mean over rows, and either may be meant; unless the
+    task asks for the latter.
     """
     steps = min(seen.steps, COMPARED)
+    if seen.weighted:
+        return steps
     counts = [{len(rank.steps[step].rows) for rank in seen.ranks} for step in range(steps)]
     return next((step for step, count in enumerate(counts) if len(count) > 1), steps)
 

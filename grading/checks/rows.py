@@ -17,6 +17,8 @@ def epochs_of_rows(graded: GradedTask) -> list[list[list]]:
     steps, wanted = evidence.seen.steps, evidence.setting.epochs
     share, size = -(-graded.rows("adamw") // graded.workers), len(evidence.ranks[0].steps[0].rows)
     usual = {share // size, -(-share // size)} if size else {steps}
+    if graded.task.weighted:
+        usual = {-(-graded.rows("adamw") // (graded.batch * graded.workers))}
     length = steps // wanted if steps % wanted == 0 else 0
     if length not in usual:
         after = [one.after for rank in evidence.ranks for one in rank.evaluations if one.after]
@@ -41,7 +43,7 @@ def batch(graded: GradedTask) -> Outcome:
         return unknown("no rows were seen: the model is not called with input_ids")
     bad = next((step for step, of in enumerate(counts) if sum(of) != wanted), None)
     if bad is None:
-        return passed(f"{wanted} rows per step")
+        return other_parts(graded, counts) or passed(f"{wanted} rows per step")
     own, passes = counts[bad][0], len(evidence.ranks[0].steps[bad].forwards)
     total = sum(counts[bad])
     text = f"the total batch is {total}: {own} per worker times {graded.workers}"
@@ -55,6 +57,20 @@ def batch(graded: GradedTask) -> Outcome:
             "batch_not_divided",
             f"{text}; --per_gpu_train_batch_size is the batch of one worker, for one update",
         ),
+    )
+
+
+def other_parts(graded: GradedTask, counts: list[list[int]]) -> Outcome | None:
+    """What fails if the ranks of a task with unequal parts read others than asked for."""
+    bad = next((step for step, of in enumerate(counts) if of != graded.parts), None)
+    if not graded.task.weighted or bad is None:
+        return None
+    asked = ",".join(map(str, graded.parts))
+    return failed(
+        f"{asked}, as --batch_sizes asks",
+        ",".join(map(str, counts[bad])),
+        f"step {bad + 1}, rows of each rank",
+        Cause("parts_not_kept", "--batch_sizes has each worker's examples, in the order of ranks"),
     )
 
 

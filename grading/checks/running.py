@@ -76,7 +76,8 @@ def collectives(graded: GradedTask) -> Outcome:
 def explain_collectives(task: Task, evidence: Evidence, rank: int, number: int) -> Cause | None:
     """What is wrong with a rank's collectives at a step (from 0); None if nothing is."""
     one, found = evidence.ranks[rank], evidence.elements_by_op(number, rank)
-    explain = wrong_by_hand if task.by_hand else wrong_by_wrapper
+    by_hand = task.by_hand and not (task.weighted and one.ddp)  # which weights them, too
+    explain = wrong_by_hand if by_hand else wrong_by_wrapper
     wrong = explain(task, one, found, one.steps[number])
     if wrong:
         late = evidence.elements_by_op(number, rank, late=True)

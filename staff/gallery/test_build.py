@@ -6,7 +6,7 @@ from .right import RIGHT
 from .variants import ROOT, build
 from .wrong import WRONG
 
-TASKS = ("task1", "task2a", "task2b", "task3", "task4")
+TASKS = ("task1", "task2a", "task2b", "task3", "task4", "task5")
 ALL = (*WRONG, *RIGHT)
 
 

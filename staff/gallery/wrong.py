@@ -7,6 +7,7 @@ from .lines import (
     after,
     without,
 )
+from .uneven import UNEVEN_WRONG
 from .variants import MAIN, Edit, Variant, begun_with, first_of_all, replaced, script
 from .wrong_endings import ENDINGS
 from .wrong_gradients import GRADIENTS
@@ -169,4 +170,5 @@ WRONG = (
     *TWINS,
     *pairs.WRONG,
     *course_scripts.COURSE_WRONG,
+    *UNEVEN_WRONG,
 )
