@@ -124,7 +124,9 @@ def launch(
         screen.line(f"cluster.launch: workers: {workers}, port: {port}, threads each: {threads}")
         template = place.template if place.template and place.template.ready(env) else None
         stack.enter_context(_signals_to(events.put))
-        flags = f"--master_ip {place.master_ip} --master_port {port} --world_size {workers}"
+        flags = f"--world_size {workers}"
+        if not any(word.startswith("--init_method") for word in command):
+            flags = f"--master_ip {place.master_ip} --master_port {port} {flags}"
         try:
             for rank in range(workers):
                 script = [*command, *flags.split(), "--local_rank", str(rank)]

@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import os
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,7 +50,8 @@ def parse_args(script, extra=(), argv=None, env=os.environ, about=None):
     problems = problems or [f"{word}: is neither a flag nor the value of one" for word in unknown]
     texts = {name: text for name, text in vars(given).items() if text is not None}
     args = argparse.Namespace(task=name_of(script), launcher="the command line")
-    fill_from_launcher(texts, args, env, problems)
+    needed = fill_from_init_method(texts, problems)
+    fill_from_launcher(texts, args, env, problems, needed)
     if "do_train" in texts and launchers.restarts(env):
         texts.setdefault("resume", "auto")
     for flag in flags:
@@ -103,7 +105,27 @@ def unknown_flag(word, flags):
     return f"{word}: unknown flag" + (f"; did you mean {close[0]}?" if close else "")
 
 
-def fill_from_launcher(texts, args, env, problems):
+def fill_from_init_method(texts, problems):
+    """Take the master's address from --init_method tcp://; returns the flags still needed."""
+    text = texts.get("init_method")
+    if text in (None, MISSING):
+        return DISTRIBUTED
+    tcp = re.fullmatch(r"tcp://\[?([^\[\]]+?)\]?:(\d+)", text)
+    if {"master_ip", "master_port"} & set(texts):
+        problems.append(
+            f"--init_method {text}: comes in place of --master_ip and --master_port; leave them out"
+        )
+    elif tcp:
+        texts["master_ip"], texts["master_port"] = tcp.groups()
+    elif not re.fullmatch(r"file:///.*[^/]", text):
+        problems.append(
+            f"--init_method {text}: must be tcp://IP:PORT, or file:///FOLDER/FILE with a folder "
+            "that all workers share"
+        )
+    return [name for name in DISTRIBUTED if name not in ("master_ip", "master_port")]
+
+
+def fill_from_launcher(texts, args, env, problems, needed):
     """Take the four distributed flags from torchrun or srun if none of them was given."""
     given = [name for name in DISTRIBUTED if name in texts]
     launcher = launchers.find_launcher(env)
@@ -114,7 +136,7 @@ def fill_from_launcher(texts, args, env, problems):
         problems += [
             f"--{name} is missing: a distributed run needs all of --master_ip, --master_port, "
             "--world_size and --local_rank"
-            for name in DISTRIBUTED
+            for name in needed
             if name not in texts
         ]
 

@@ -31,6 +31,10 @@ FLAGS = [
     Flag("max_seq_length", int, 128, "longest input in tokens; longer ones are truncated", 4),
     Flag("per_gpu_train_batch_size", int, 8, "examples of ONE worker per batch", 1),
     Flag("batch_sizes", str, "", "each worker's own instead, by rank: 24,20,12,8"),
+    Flag("split", ("equal", "auto"), "equal", "parts of a batch; auto: by the speeds measured"),
+    Flag("rebalance_steps", int, 20, "with --split auto: measure again after so many updates", 1),
+    Flag("max_batch", str, "", "most examples that each worker can hold, by rank: 16,16,8,4"),
+    Flag("slow", str, "", "pretend that workers are so many times slower: 1,1,2,4"),
     Flag("per_gpu_eval_batch_size", int, 8, "the same for evaluation", 1),
     Flag("gradient_accumulation_steps", int, 1, "batches added up before each update", 1),
     Flag("learning_rate", float, 5e-5, "AdamW's first learning rate", 0),
@@ -60,11 +64,15 @@ FLAGS = [
         "resume", str, "", "go on from the newest checkpoint (auto), or from a folder", bare="auto"
     ),
     Flag("other_world_size", bool, False, "resume a run of another number of workers"),
+    Flag("sync_weights_steps", int, 0, "send rank 0's weights to all after so many updates", 0),
     Flag("trace", int, 0, "steps after the first to trace with torch.profiler (0: none)", 0),
     Flag("report_to", ("none", "tensorboard"), "none", "live view of loss, phases and bytes"),
     Flag("time_all_reduce", bool, False, "time a bare all_reduce of the gradients' bytes first"),
     Flag(
         "timeout", float, 300.0, "seconds to wait for other workers, in any collective", 1, 604800
+    ),
+    Flag(
+        "init_method", str, "", "instead: tcp://IP:PORT, or file:///FOLDER/FILE on a shared folder"
     ),
     Flag("master_ip", str, "", "rank 0's address, as every worker reaches it"),
     Flag("master_port", int, -1, "a free port there, the same for every worker", 1024),

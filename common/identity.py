@@ -18,6 +18,11 @@ WITHOUT_EFFECT = {
     "save_total_limit",
     "resume",
     "other_world_size",
+    "init_method",
+    "split",
+    "rebalance_steps",
+    "slow",
+    "max_batch",
 }
 SIZES = ("--world_size", "--per_gpu_train_batch_size", "--gradient_accumulation_steps")
 ALTERED = (*SIZES, "--batch_sizes")  # by another number of workers, or other parts of a batch

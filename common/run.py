@@ -52,6 +52,8 @@ def run(main, script, flags=()):
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignore further Ctrl-C while telling the others
     if world:
         world.heartbeat.fail(reason)
+    if "common.workers.meeting_file" in sys.modules:
+        sys.modules["common.workers.meeting_file"].remove()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a broken process group may hang or abort in its destructors

@@ -52,21 +52,28 @@ def first_sizes(args):
     """How many examples of each batch every worker reads at first, by rank."""
     if args.batch_sizes:
         return numbers("batch_sizes", args.batch_sizes, int, 1)
-    return [args.per_gpu_train_batch_size] * args.world_size
+    total = args.per_gpu_train_batch_size * args.world_size
+    return split_batch(total, [1] * args.world_size, most_held(args))
+
+
+def most_held(args):
+    """The most examples of a batch that each worker can hold, by rank; None for no limit."""
+    return numbers("max_batch", args.max_batch, int, 1) if args.max_batch else None
 
 
 def is_exact(args):
     """Whether step k of all workers reads exactly the rows that one worker's step k reads."""
     task = SCRIPTS.get(args.task)
-    return bool(args.batch_sizes or (task and task.weighted))
+    asked = args.batch_sizes or args.max_batch or args.split == "auto"
+    return bool(asked or (task and task.weighted))
 
 
 def unweighted(args):
     """What to say of a task that means to average equal parts, and is given unequal ones."""
     task = SCRIPTS.get(args.task)
-    if task and not task.weighted and len(set(first_sizes(args))) > 1:
+    if task and not task.weighted and (args.split == "auto" or len(set(first_sizes(args))) > 1):
         return (
-            f"--batch_sizes {args.batch_sizes}: task {task.title} takes the mean of the workers' "
+            f"unequal parts of a batch: task {task.title} takes the mean of the workers' "
             "means, which is not the mean over the examples; task 5 weights them"
         )
     return ""
@@ -87,7 +94,7 @@ def numbers(name, text, kind, least):
 def problems_with_split(args, given):
     """Every problem with the flags of unequal parts; `given` are the names of flags given."""
     problems = []
-    for name, kind in (("batch_sizes", int),):
+    for name, kind in (("batch_sizes", int), ("max_batch", int), ("slow", float)):
         text = getattr(args, name)
         try:
             found = numbers(name, text, kind, 1) if text else []
@@ -103,4 +110,24 @@ def problems_with_split(args, given):
         problems.append(
             "--batch_sizes and --per_gpu_train_batch_size: both set the batch; give one of them"
         )
-    return problems
+    if args.batch_sizes and args.split == "auto":
+        problems.append(
+            "--batch_sizes and --split auto: both set the workers' parts; give one of them, and "
+            "with --split auto --per_gpu_train_batch_size, a worker's part at first"
+        )
+    return problems + (problems_with_limits(args) if args.max_batch and not problems else [])
+
+
+def problems_with_limits(args):
+    """What is wrong with --max_batch, where all flags are valid one by one."""
+    if not args.world_size or not args.per_gpu_train_batch_size:
+        return []
+    try:
+        sizes = first_sizes(args)
+    except UserError as problem:
+        return [str(problem)]
+    over = [f"rank {r}" for r, most in enumerate(most_held(args)) if sizes[r] > most]
+    return [
+        f"--batch_sizes {args.batch_sizes}: is more than --max_batch {args.max_batch} allows for "
+        f"{', '.join(over)}; lower it there"
+    ] * bool(over)

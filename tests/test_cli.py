@@ -24,6 +24,10 @@ CONTRACT = {
     "max_seq_length": ("64", 64, 128),
     "per_gpu_train_batch_size": ("16", 16, 8),
     "batch_sizes": ("24,20,12,8", "24,20,12,8", ""),
+    "split": ("equal", "equal", "equal"),
+    "rebalance_steps": ("7", 7, 20),
+    "max_batch": ("64,64,64,64", "64,64,64,64", ""),
+    "slow": ("1,1,2,4", "1,1,2,4", ""),
     "per_gpu_eval_batch_size": ("32", 32, 8),
     "gradient_accumulation_steps": ("2", 2, 1),
     "learning_rate": ("2e-5", 2e-5, 5e-5),
@@ -55,6 +59,8 @@ CONTRACT = {
     "report_to": ("none", "none", "none"),
     "time_all_reduce": ("", True, False),
     "timeout": ("20", 20.0, 300.0),
+    "sync_weights_steps": ("50", 50, 0),
+    "init_method": ("tcp://10.10.1.1:6585", "tcp://10.10.1.1:6585", ""),
     "master_ip": ("10.10.1.1", "10.10.1.1", ""),
     "master_port": ("6585", 6585, -1),
     "world_size": ("4", 4, 1),
@@ -63,7 +69,10 @@ CONTRACT = {
 FEW = "--model_name_or_path tiny --task_name RTE --do_train --data_dir . --output_dir out"
 FOUR = {"master_ip": "10.0.0.1", "master_port": 6585, "world_size": 4, "local_rank": 3}
 TASKS = ["task1", "task2a", "task2b", "task3", "task4", "task5"]
-INSTEAD = {"batch_sizes": "per_gpu_train_batch_size"}  # a flag -> that in whose place it is given
+INSTEAD = {  # a flag -> those in whose place it is given
+    "batch_sizes": ["per_gpu_train_batch_size"],
+    "init_method": ["master_ip", "master_port"],
+}
 BAD = "--learning_rate fast --max_steps 0 --no_such_flag --master_port 6585"
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.2", "MASTER_PORT": "29500"}
 SRUN = {
@@ -105,7 +114,8 @@ def test_every_flag_of_the_contract_has_the_right_type():
     assert {flag.name for flag in cli.FLAGS} == set(CONTRACT)
     given = {name: f"--{name} {text}" for name, (text, _, _) in CONTRACT.items()}
     values = parse(" ".join(given[name] for name in given if name not in INSTEAD))
-    others = parse(" ".join(given[name] for name in given if name not in INSTEAD.values()))
+    replaced = [name for names in INSTEAD.values() for name in names]
+    others = parse(" ".join(given[name] for name in given if name not in replaced))
     values |= {name: others[name] for name in INSTEAD}
     for name, (_, expected, _) in CONTRACT.items():
         assert (values[name], type(values[name])) == (expected, type(expected)), name

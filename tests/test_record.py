@@ -36,6 +36,9 @@ class Batches:
         for rows in (4, 4, 2):
             yield [({"attention_mask": torch.tensor([[1] * TOKENS + [0]] * rows)}, 1.0)]
 
+    def end_step(self, *_):
+        return ""
+
 
 def data_of(args, split="train", rows=10):
     """What Record reads of a run's data; without `train` there are no steps."""

@@ -26,6 +26,9 @@ def parts_of(sizes, rows, accumulate=1, seed=42):
     """Every rank's UnevenBatches."""
     args = SimpleNamespace(
         batch_sizes=sizes,
+        split="equal",
+        rebalance_steps=20,
+        max_batch="",
         gradient_accumulation_steps=accumulate,
         seed=seed,
     )
@@ -94,6 +97,15 @@ def test_a_last_batch_is_split_in_proportion_and_none_of_its_rows_is_read_twice(
             "--batch_sizes 24,20,12,8 --per_gpu_train_batch_size 16",
             "--batch_sizes and --per_gpu_train_batch_size: both set the batch; give one of them",
         ),
+        ("--slow 1,1,2,0.5", "--slow 1,1,2,0.5: must be numbers of at least 1, separated by"),
+        ("--slow 1,2", "--slow 1,2: has 2 numbers for 4 worker(s)"),
+        ("--max_batch 8,8,8,8 --per_gpu_train_batch_size 9", "sums to 32, fewer than the 36"),
+        (
+            "--max_batch 24,20,8,8 --batch_sizes 24,20,12,8",
+            "--max_batch 24,20,8,8 allows for rank 2",
+        ),
+        ("--batch_sizes 1,2,3,4 --split auto", "both set the workers' parts; give one of them"),
+        ("--rebalance_steps 0", "--rebalance_steps 0: must be at least 1"),
     ],
 )
 def test_wrong_sizes_are_refused_with_what_to_give(flags, words, tmp_path):
@@ -107,14 +119,15 @@ def test_wrong_sizes_are_refused_with_what_to_give(flags, words, tmp_path):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, template):
-    """Run a script with some parts; returns (global losses, examples by step and rank, output)."""
+    """Run a script with some parts: its global losses, examples by step and rank, and output."""
     data = sample(tmp_path_factory.mktemp("data") / "RTE", ROWS)
 
-    def run(script, sizes, more=""):
+    def run(script, sizes, more="", workers=None):
         folder = tmp_path_factory.mktemp("run")
-        workers = sizes.count(",") + 1
+        workers = workers or sizes.count(",") + 1
         command = f"{ROOT / script} {FLAGS} --data_dir {data} --output_dir {folder} {more} "
-        command += f"--batch_sizes {sizes}" if workers > 1 else "--per_gpu_train_batch_size 64"
+        if sizes:
+            command += f"--batch_sizes {sizes}" if workers > 1 else "--per_gpu_train_batch_size 64"
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
         place = Place(template=template)
         result = launch(command.split(), workers, quiet=True, env=env, place=place)
@@ -129,28 +142,68 @@ def run(tmp_path_factory, template):
             sum(line["loss"] * line["examples"] for line in step) / sum(counts)
             for step, counts in zip(steps, examples, strict=True)
         ]
-        return torch.tensor(losses), examples, "\n".join(result.workers[0].stdout)
+        return SimpleNamespace(
+            folder=folder,
+            losses=torch.tensor(losses),
+            examples=examples,
+            facts=json.loads((folder / "run.json").read_text()),
+            output="\n".join(result.workers[0].stdout),
+        )
 
     return run
 
 
+@pytest.fixture(scope="module")
+def alone(run):
+    """One worker's run with the whole batch."""
+    return run("task1/run_glue.py", "64")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_the_losses_are_one_workers_whatever_the_parts(run):
-    alone, _, _ = run("task1/run_glue.py", "64")
+def test_the_losses_are_one_workers_whatever_the_parts(run, alone):
     for sizes, last in zip(SPLITS, ([22, 18, 11, 7], [55, 1, 1, 1], [15, 15, 14, 14]), strict=True):
-        losses, examples, _ = run("task5/run_glue.py", sizes)
-        assert examples == [list(map(int, sizes.split(",")))] * 3 + [last]
-        assert (losses - alone).abs().max() < 1e-5
-    losses, _, _ = run("task5/ddp.py", SPLITS[0])
-    assert (losses - alone).abs().max() < 1e-5
+        uneven = run("task5/run_glue.py", sizes)
+        assert uneven.examples == [list(map(int, sizes.split(",")))] * 3 + [last]
+        assert (uneven.losses - alone.losses).abs().max() < 1e-5
+    wrapped = run("task5/ddp.py", SPLITS[0])
+    assert (wrapped.losses - alone.losses).abs().max() < 1e-5
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_the_mean_of_means_is_another_one_and_rank_0_says_so(run):
-    alone, _, _ = run("task1/run_glue.py", "64")
-    losses, _, output = run("task2b/run_glue.py", "61,1,1,1")
-    assert abs(losses[0] - alone[0]) < 1e-6
-    assert (losses - alone).abs().max() > 1e-3
-    assert "task 2(b) takes the mean of the workers' means, which is not the mean over" in output
+def test_the_mean_of_means_is_another_one_and_rank_0_says_so(run, alone):
+    wrong = run("task2b/run_glue.py", "61,1,1,1")
+    assert abs(wrong.losses[0] - alone.losses[0]) < 1e-6
+    assert (wrong.losses - alone.losses).abs().max() > 1e-3
+    assert "task 2(b) takes the mean of the workers' means" in wrong.output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("script", ["task5/run_glue.py", "task5/ddp.py"])
+def test_a_split_by_speed_changes_the_parts_and_not_the_losses(run, script):
+    """Of a worker that is 12 times slower; and resumed, too."""
+    flags = (
+        "--per_gpu_train_batch_size 16 --split auto --rebalance_steps 3 --max_batch 48,14,48,48 "
+    )
+    flags += "--slow 1,1,1,12 --num_train_epochs 2 --save_strategy steps --save_total_limit 9 "
+    ours = run(script, "", f"{flags} --save_steps 3", workers=4)
+    alone = run("task1/run_glue.py", "64", "--num_train_epochs 2")
+    assert (ours.losses - alone.losses).abs().max() < 1e-5
+    first, *later = ours.facts["splits"]
+    assert first == {"steps_before": 0, "sizes": [17, 14, 17, 16]}
+    assert [each["steps_before"] for each in later] == [3, 5, 6]
+    for each in later:
+        sizes = each["sizes"]
+        assert sum(sizes) == 64
+        assert sizes[1] <= 14
+        assert 1 <= sizes[3] < min(sizes[:3])
+        assert each["milliseconds_per_example"][3] > 3 * each["milliseconds_per_example"][0]
+        text = f"parts from step {each['steps_before'] + 1} on: {','.join(map(str, sizes))} (milli"
+        assert text in ours.output
+    again = run(
+        script, "", f"{flags} --resume {ours.folder / 'checkpoint-3'} --save_steps 9", workers=4
+    )
+    assert again.facts["resumed"] == [3]
+    assert (again.losses - ours.losses).abs().max() < 1e-5

@@ -1,11 +1,15 @@
 """A rank's part of every batch, where the parts of the ranks differ in size."""
 
 import math
+import statistics
 
 from common.data.loader import StepBatches, TrainingBatches
-from common.uneven import first_sizes, split_batch
+from common.uneven import first_sizes, most_held, split_batch
 
 import torch
+import torch.distributed as dist
+
+FIRST_STEPS = 5  # after which --split auto shares out for the first time
 
 
 class UnevenBatches(TrainingBatches):
@@ -14,6 +18,9 @@ class UnevenBatches(TrainingBatches):
     Step k of all ranks together reads exactly the rows of one worker's step k: no row is read
     twice. The last batch of an epoch is split in proportion. A rank that gets none of its rows
     reads one of them with weight 0, and so takes part in the collectives.
+
+    With --split auto the parts follow the workers' speeds. `splits` lists the parts from each step
+    on, with the milliseconds per example that they follow from.
     """
 
     def __init__(self, splits, tokenizer, args, world):
@@ -24,6 +31,12 @@ class UnevenBatches(TrainingBatches):
         self.accumulated = args.gradient_accumulation_steps
         self.sizes = first_sizes(args)
         self.total = sum(self.sizes) * self.accumulated
+        self.auto = args.split == "auto" and world.size > 1
+        self.every = args.rebalance_steps
+        self.most = most_held(args)
+        self.steps = 0
+        self.times = []  # of steps since then: (seconds per example, share waited)
+        self.splits = [{"steps_before": 0, "sizes": self.sizes}]
 
     def __len__(self):
         """Optimizer steps per epoch."""
@@ -46,3 +59,37 @@ class UnevenBatches(TrainingBatches):
         if not count:
             batches = [(batch, 0.0) for batch, _ in batches]
         return StepBatches(batches, count, len(rows))
+
+    def end_step(self, seconds, examples):
+        """With --split auto: share batches out again, if it is time; returns what to print.
+
+        `seconds` are those of the step by phase. All ranks call it at once: their times are
+        exchanged by one small all_reduce.
+        """
+        self.steps += 1
+        if not self.auto:
+            return ""
+        if examples and self.steps > 1:  # the first step pays for memory and connections
+            spent = seconds["forward"] + seconds["backward"]
+            self.times.append((spent / examples, seconds["sync"] / sum(seconds.values())))
+        if self.steps != FIRST_STEPS and self.steps % self.every:
+            return ""
+        measured = torch.zeros(2, self.world.size)
+        if self.times:
+            spent, waited = (statistics.median(column) for column in zip(*self.times, strict=True))
+            measured[:, self.world.rank] = torch.tensor([spent, waited])
+        dist.all_reduce(measured)
+        spent, waited = measured.tolist()
+        if not all(spent):  # a worker had no examples yet
+            return ""
+        self.times = []
+        self.sizes = split_batch(sum(self.sizes), [1 / each for each in spent], self.most)
+        each = [round(1000 * seconds, 3) for seconds in spent]
+        self.splits.append(
+            {"steps_before": self.steps, "sizes": self.sizes, "milliseconds_per_example": each}
+        )
+        return (
+            f"parts from step {self.steps + 1} on: {','.join(map(str, self.sizes))} "
+            f"(milliseconds per example: {', '.join(f'{one:.2f}' for one in each)}; "
+            f"waiting before: {', '.join(f'{share:.0%}' for share in waited)})"
+        )

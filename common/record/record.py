@@ -10,12 +10,14 @@ from common.errors import UserError
 from common.files import claim, disk_full, save_model, write_whole
 from common.record.all_reduce import time_all_reduce
 from common.record.clock import Clock
+from common.record.equal_weights import EqualWeights
 from common.record.facts import describe, now
 from common.record.finite import FiniteNumbers
 from common.record.first_losses import FirstLosses
 from common.record.live import start_live_view
 from common.record.notice import Notice
 from common.record.schedule import Schedule
+from common.record.slow import slow_down
 from common.record.trace import start_trace
 from common.units import after_epoch
 
@@ -36,9 +38,11 @@ class Record:
         self.schedule = Schedule(data.total_steps, done.step, done.epoch, done.position)
         self.metrics = done.metrics
         self.strategy = args.save_strategy
+        slow_down(args, world, model)
         self.clock = Clock(world, model, optimizer)
         if not args.allow_nan:
             FiniteNumbers(world, model, optimizer, self.schedule)
+        self.equal_weights = EqualWeights(args, world, model)
         self.first_losses = FirstLosses(world)
         self.seconds = [json.loads(line)["seconds"]["total"] for line in lines.splitlines()]
         self.clear()
@@ -124,6 +128,10 @@ class Record:
         self.bar.set_postfix_str(f"{whose}loss {loss:.4f}", refresh=False)
         self.first_losses.add(self.schedule.step, loss, line["examples"])
         self.show_losses()
+        if apart := self.equal_weights.after(self.schedule.step):
+            self.say(apart)
+        if parts := self.data.batches.end_step(self.clock.seconds, line["examples"]):
+            self.say(parts)
         step, last = self.schedule.step, self.notice.is_last(self.schedule.step)
         if self.checkpoints.due(step) or (last and self.strategy != "no"):
             self.save(epoch - 1, self.schedule.position)
@@ -198,6 +206,10 @@ class Record:
             self.facts["iteration_seconds"] = {"mean": mean, "median": statistics.median(timed)}
         if self.world.rank == 0 and self.schedule.total_steps:
             save_model(getattr(model, "module", model), self.data.tokenizer, self.folder)
+        if splits := getattr(self.data.batches, "splits", None):
+            self.facts["splits"] = splits
+        if self.equal_weights.found:
+            self.facts["weights_apart"] = self.equal_weights.found
         self.facts["end"] = now()
         self.write()
         self.held.close()

@@ -8,6 +8,7 @@ import time
 from datetime import timedelta
 
 from common.errors import UserError
+from common.workers import meeting_file
 from common.workers.heartbeat import PeerLostError, ending_after
 from common.workers.launchers import restarts
 from common.workers.network import addresses, resolve
@@ -40,7 +41,7 @@ def open_store(args, rank, size, deadline):
     silent = f"rank {rank}: whatever listens at {place} does not respond like rank 0; {hint}"
     try:
         with ending_after(left + 2, lambda: silent):
-            return dist.TCPStore(
+            store = dist.TCPStore(
                 args.master_ip,
                 args.master_port,
                 None,
@@ -54,6 +55,9 @@ def open_store(args, rank, size, deadline):
         raise UserError(
             f"rank {rank}: cannot open the store at {place}: {first_line(error)}; {hint}"
         ) from None
+    if rank == 0 and meeting_file.path_of(args):
+        meeting_file.publish(args)
+    return store
 
 
 def check_master_is_here(args):

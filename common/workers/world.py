@@ -9,9 +9,11 @@ from datetime import timedelta
 
 from common.errors import UserError
 from common.tasks import SCRIPTS
+from common.workers import meeting_file
 from common.workers.heartbeat import Heartbeat, PeerLostError, is_loss_of_peer
 from common.workers.network import check_reachability, interface, loopback, probe_listener
 from common.workers.rendezvous import (
+    Notice,
     StrayError,
     exchange,
     first_line,
@@ -42,6 +44,7 @@ PER_WORKER_FLAGS = {
     "overwrite_cache",
     "overwrite_output_dir",
     "resume",
+    "init_method",
 }
 
 
@@ -73,6 +76,7 @@ def join(args):
     """
     rank, size = args.local_rank, args.world_size  # the course's --local_rank is the global rank
     deadline = time.monotonic() + args.timeout
+    meeting_file.meet(args, deadline, Notice())
     address, nic = interface(args)
     store = open_store(args, rank, size, deadline)
     heartbeat = Heartbeat(store, rank, size, args.timeout)
@@ -134,6 +138,7 @@ def leave(world):
     Raises PeerLostError where one does not: then the run has not succeeded.
     """
     world.heartbeat.finish()
+    meeting_file.remove()
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -1,0 +1,45 @@
+"""Pretends that a worker is slower than it is, so that one machine can stand for several."""
+
+import time
+
+from common.uneven import numbers
+
+LEAST_SECONDS = 0.001  # shorter sleeps are saved up: the system's timer is no finer
+
+
+class Slowdown:
+    """Makes forward and backward passes `factor` times as long, by real sleeping.
+
+    It sleeps after the forward pass and between gradients, as they become ready: what overlaps with
+    the backward pass goes on meanwhile, as on a slower processor.
+    """
+
+    def __init__(self, model, factor):
+        self.factor = factor
+        self.since = 0.0
+        self.owed = 0.0
+        inner = getattr(model, "module", model)
+        inner.register_forward_pre_hook(self.begin)
+        inner.register_forward_hook(self.sleep)
+        for p in inner.parameters():
+            if p.requires_grad:
+                p.register_post_accumulate_grad_hook(self.sleep)
+
+    def begin(self, *_):
+        """A forward pass begins."""
+        self.since = time.perf_counter()
+
+    def sleep(self, *_):
+        """Sleep in proportion to what was computed since the last call."""
+        self.owed += (self.factor - 1) * (time.perf_counter() - self.since)
+        if self.owed > LEAST_SECONDS:
+            time.sleep(self.owed)
+            self.owed = 0.0
+        self.since = time.perf_counter()
+
+
+def slow_down(args, world, model):
+    """Slow a worker down as --slow asks."""
+    factor = numbers("slow", args.slow, float, 1)[world.rank] if args.slow else 1.0
+    if factor > 1:
+        Slowdown(model, factor)
