@@ -4,6 +4,8 @@ from common.data.glue import find_glue_task
 from common.data.loader import TrainingBatches, load_data
 from common.data.uneven import UnevenBatches
 from common.models.bert import load_model, weights_digest
+from common.own_run import load_own
+from common.own_task import OWN_TASKS
 from common.uneven import is_exact, unweighted
 from common.workers.world import check_identical_across_ranks
 
@@ -14,16 +16,23 @@ def load(args, world):
     Raises UserError for a model or data that cannot be loaded, and where data or weights are not
     the same on all ranks: it names the ranks that differ.
     """
-    glue_task = find_glue_task(args.task_name)
-    model, tokenizer = load_model(args, glue_task, world)
+    own = OWN_TASKS.get(args.task_name)
+    model, data = load_own(own, args, world) if own else load_glue(args, world)
     if world.rank == 0 and (notice := unweighted(args)):
         print(notice)
-    kind = UnevenBatches if is_exact(args) else TrainingBatches
-    data = load_data(args, glue_task, tokenizer, world, kind)
     facts: dict[str, object] = {"weights": weights_digest(model)}
     for name, rows in data.splits.items():
         facts[f"the number of rows of {name}"] = len(rows)
-        facts[f"the number of tokens of {name}"] = rows.offsets[-1]
+        if not own:
+            facts[f"the number of tokens of {name}"] = rows.offsets[-1]
         facts[f"the data of {name}"] = rows.digest
     check_identical_across_ranks(world, facts)
     return model, data
+
+
+def load_glue(args, world):
+    """The model and the Data of one of GLUE's tasks."""
+    glue_task = find_glue_task(args.task_name)
+    model, tokenizer = load_model(args, glue_task, world)
+    kind = UnevenBatches if is_exact(args) else TrainingBatches
+    return model, load_data(args, glue_task, tokenizer, world, kind)

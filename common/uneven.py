@@ -126,7 +126,7 @@ def problems_with_limits(args):
         sizes = first_sizes(args)
     except UserError as problem:
         return [str(problem)]
-    over = [f"rank {r}" for r, most in enumerate(most_held(args)) if sizes[r] > most]
+    over = [f"rank {r}" for r, most in enumerate(most_held(args) or []) if sizes[r] > most]
     return [
         f"--batch_sizes {args.batch_sizes}: is more than --max_batch {args.max_batch} allows for "
         f"{', '.join(over)}; lower it there"

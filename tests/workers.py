@@ -93,6 +93,13 @@ class Crew:
         self.workers.append(Worker(process, rank, output))
         return self.workers[-1]
 
+    def start_file(self, path, rank, flags):
+        """Start a worker of a script, given its file, with these flags and no others."""
+        output = self.folder / f"worker{len(self.workers)}"
+        process = fork(work, str(path), flags.split(), {}, output)
+        self.workers.append(Worker(process, rank, output))
+        return self.workers[-1]
+
     def start_all(self, script, size, flags="", env=None):
         """Start all workers of a run; returns them by rank."""
         return [self.start(script, rank, size, flags, env) for rank in range(size)]
@@ -174,7 +181,8 @@ def work(script, argv, env, output):
         os.dup2(os.open(output.with_suffix(suffix), os.O_CREAT | os.O_WRONLY, 0o600), number)
     os.environ.update(env)
     own = callable(script)
-    file = inspect.getsourcefile(script) if own else str(ROOT / SCRIPTS[script].script)
+    file = inspect.getsourcefile(script) if own else script
+    file = str(ROOT / SCRIPTS[script].script) if script in SCRIPTS else file
     sys.argv = [file, *argv]
     if own:
         run(script, file)

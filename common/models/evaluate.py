@@ -2,6 +2,8 @@
 
 from common.data.glue import score
 from common.data.loader import collate
+from common.own_run import evaluate_own
+from common.own_task import OwnTask
 
 import torch
 import torch.distributed as dist
@@ -15,6 +17,8 @@ def evaluate(model, data, world):
     DistributedDataParallel wrapper, whose ranks would have to go through equally many batches.
     The metric is taken over all rows: the mean of the shards' F1 is not F1.
     """
+    if isinstance(data.glue_task, OwnTask):
+        return evaluate_own(model, data, world)
     model = getattr(model, "module", model).eval()
     scores = {}
     for split, features in data.splits.items():

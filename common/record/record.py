@@ -107,14 +107,15 @@ class Record:
         """Write the line of the step that has just ended."""
         self.schedule.end_step()
         loss = self.loss(batches)
-        masks = [batch["attention_mask"] for batch, weight in batches if weight]
+        read = [batch for batch, weight in batches if weight]
+        masks = [batch["attention_mask"] for batch in read if "attention_mask" in batch]
         total = sum(self.clock.seconds.values())
         self.seconds.append(total)
         line = {
             "step": self.schedule.step,
             "epoch": epoch,
             "loss": loss,
-            "examples": sum(len(mask) for mask in masks),
+            "examples": sum(len(next(iter(batch.values()))) for batch in read),
             "tokens": int(sum(mask.sum() for mask in masks)),
             "seconds": {"total": total, **self.clock.seconds},
         }

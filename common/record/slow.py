@@ -1,6 +1,7 @@
 """Pretends that a worker is slower than it is, so that one machine can stand for several."""
 
 import time
+from typing import Any
 
 from common.uneven import numbers
 
@@ -18,7 +19,7 @@ class Slowdown:
         self.factor = factor
         self.since = 0.0
         self.owed = 0.0
-        inner = getattr(model, "module", model)
+        inner: Any = getattr(model, "module", model)  # even if a wrapper is not called
         inner.register_forward_pre_hook(self.begin)
         inner.register_forward_hook(self.sleep)
         for p in inner.parameters():
