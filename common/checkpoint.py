@@ -20,8 +20,8 @@ from itertools import islice
 from pathlib import Path
 from pickle import UnpicklingError
 
-from common.errors import UserError
-from common.files import flush, save_model, whole, write_whole
+from common.errors import RunError, UserError
+from common.files import disk_full, flush, save_model, whole, write_whole
 from common.identity import differences, identity
 from common.random_states import random_states, restore
 from common.workers.rendezvous import exchange
@@ -78,7 +78,7 @@ class Checkpoints:
     def save(self, progress, lines):
         """Write a checkpoint; `lines` are those of this rank's steps. Every rank calls it at once.
 
-        Raises UserError where it cannot be written.
+        Raises RunError, or the OSError of a full disk, where it cannot be written.
         """
         if progress.step in self.kept or not progress.step:
             return
@@ -103,9 +103,11 @@ class Checkpoints:
             self.kept = [*self.kept, progress.step][-self.args.save_total_limit :]
             self.remove_others()
         except OSError as error:
-            raise UserError(
-                f"--output_dir {folder}: {error.strerror}, so the checkpoint was not saved; free "
-                "space there, or choose --save_strategy no"
+            if disk_full(error, self.folder):
+                raise
+            raise RunError(
+                f"{folder}: {error.strerror}, so this checkpoint was not saved; check that folder, "
+                "or choose --save_strategy no"
             ) from None
 
     def remove_others(self):

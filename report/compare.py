@@ -49,7 +49,7 @@ def losses_table(runs: Sequence[Run], heads: list[str]) -> str:
     for run in runs:
         steps = min(run.full_steps, runs[0].full_steps)
         pairs = zip(run.losses[:steps], first[:steps], strict=True)
-        gaps.append(f"{max(abs(a - b) for a, b in pairs):.1e}")
+        gaps.append(f"{max(abs(a - b) for a, b in pairs):.1e}" if steps else "-")
     rows.append(["max |difference|, first epoch", *gaps])
     table = text_table("loss, the mean over all workers' examples", heads, rows)
     return "\n".join([table.rstrip("\n"), *unlike(runs), ""])
@@ -86,12 +86,14 @@ def metrics_table(runs: Sequence[Run], heads: list[str]) -> str:
 
 
 def times_table(runs: Sequence[Run], heads: list[str]) -> str:
-    """Mean seconds per iteration by phase, without the first iteration."""
+    """Mean seconds per iteration by phase, without the first iteration; "" where there are none."""
+    if all(len(run.steps[0]) < 2 for run in runs):
+        return ""
     rows = [
         [phase, *(f"{1000 * run.seconds(phase):.1f}" for run in runs)]
         for phase in (*PHASES, "total")
     ]
-    rows.append(["iterations", *(str(len(run.steps[0]) - 1) for run in runs)])
+    rows.append(["iterations", *(str(max(0, len(run.steps[0]) - 1)) for run in runs)])
     title = "milliseconds per iteration, mean over the ranks, the first iteration discarded"
     return text_table(title, heads, rows)
 
@@ -100,7 +102,7 @@ def traffic_table(runs: Sequence[Run]) -> str:
     """Expected and measured bytes, for the runs that recorded them."""
     rows = []
     for run in runs:
-        if run.traffic:
+        if run.traffic and run.traffic["per_iteration"]:
             mean = run.traffic["per_iteration"]
             sizes = (f"{mean[k] / 1e6:.3f}" for k in ("payload", "sent_bytes", "expected"))
             measured, off = mean["measured"] / 1e6, difference(mean)
@@ -123,7 +125,8 @@ def picture(runs: Sequence[Run], path: Path | str, measured: Sequence[Run] = ())
     axes["loss"].set(xlabel="step", ylabel="loss", title="loss of all workers' examples")
     axes["loss"].legend()
     bars_of_phases(axes["time"], runs)
-    bars_of_traffic(axes["traffic"], [run for run in measured or runs if run.traffic])
+    profiled = [r for r in measured or runs if r.traffic and r.traffic["per_iteration"]]
+    bars_of_traffic(axes["traffic"], profiled)
     facts = runs[0].facts
     workers = max(run.facts["world_size"] for run in runs)
     commit = (facts["git_commit"] or "no commit")[:12]

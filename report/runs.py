@@ -7,6 +7,7 @@ from pathlib import Path
 
 from common.errors import UserError
 from common.record.format import FORMAT, upgrade
+from report.schema import COUNTS, FACTS, TRAFFIC, check, check_steps, expect
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Run:
         """How many steps of the first epoch have full batches: its last may hold fewer rows."""
         first = [sum(r["examples"] for r in step) for step in zip(*self.steps, strict=True)]
         epoch = [n for n, line in zip(first, self.steps[0], strict=True) if line["epoch"] == 1]
-        return sum(examples == epoch[0] for examples in epoch)
+        return sum(examples == epoch[0] for examples in epoch)  # 0 where none is of epoch 1
 
     def seconds(self, phase: str) -> float:
         """Mean seconds per iteration in a phase, over the ranks, without the first iteration."""
@@ -60,10 +61,17 @@ def load_run(folder: Path | str) -> Run:
         facts = upgrade(facts, version)
         if facts["end"] is None:
             raise UserError(f"{folder}: this run did not finish; run it again")
+        check(facts, FACTS, "run.json")
+        expect(facts["world_size"] > 0, facts["world_size"], "1 or more", "world_size")
         files = (folder / f"steps.rank{rank}.jsonl" for rank in range(facts["world_size"]))
         steps = [[json.loads(line) for line in text_of(file).splitlines()] for file in files]
+        check_steps(steps)
         file = folder / "traffic.rank0.json"
         traffic = upgrade(json.loads(text_of(file)), version) if file.exists() else {}
+        if traffic != {}:
+            check(traffic, TRAFFIC, file.name)
+            if traffic["per_iteration"]:
+                check(traffic["per_iteration"], COUNTS, file.name)
     except FileNotFoundError as error:
         raise UserError(
             f"{folder} contains no {Path(error.filename).name}, so it is not a run folder"
@@ -72,9 +80,16 @@ def load_run(folder: Path | str) -> Run:
         raise UserError(f"{folder} is a file; give the folder of a run") from None
     except UserError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{folder}: its records cannot be read ({error!r}); run it again") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise UserError(
+            f"{folder}: its records cannot be read ({reason(error)}); run it again"
+        ) from None
     return Run(folder, facts, steps, traffic)
+
+
+def reason(error: Exception) -> str:
+    """What an error says, in words that name the missing name or the kind of a terse one."""
+    return str(error) if type(error) is ValueError else repr(error)
 
 
 def load_runs(folders: Iterable[Path]) -> list[Run]:

@@ -150,9 +150,14 @@ class Heartbeat:
             raise PeerLostError from error
 
     def close(self, deadline):
-        """Leave the store; rank 0's process, which serves it, is the last."""
+        """Leave the store; rank 0's process, which serves it, is the last.
+
+        Raises PeerLostError there if another rank does not: it has failed after its last step.
+        """
         here = self.store.add("closed", 1)
-        while self.rank == 0 and here < self.size and time.monotonic() < deadline:
+        while self.rank == 0 and here < self.size:
+            if time.monotonic() > deadline:
+                raise PeerLostError("another worker does not leave")
             time.sleep(0.02)
             here = self.store.add("closed", 0)
 

@@ -36,7 +36,13 @@ def route_to(ip):
     """This machine's address and interface on the route to `ip`; nothing is sent."""
     family, _, _, _, where = resolve(ip, 9)
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(where)
+        try:
+            probe.connect(where)
+        except OSError as error:
+            raise UserError(
+                f"--master_ip {ip}: this machine has no route to it ({error.strerror}); give an "
+                "address of rank 0's machine that all others reach, and check this one's network"
+            ) from None
         address = probe.getsockname()[0]
     # An interface may answer for a whole network: 127.0.0.5 is loopback too.
     return address, addresses().get(address, loopback())

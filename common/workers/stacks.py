@@ -14,6 +14,7 @@ COLLECTIVES = ("torch.distributed.distributed_c10d", "torch.futures")  # the lat
 WAITS = {  # modules of ours in which a worker waits for the others
     "common.workers.rendezvous": "the exchange with all ranks",
     "common.workers.heartbeat": "the wait for all ranks to finish",
+    "common.record.notice": "a request to rank 0",
     "common.workers.world": "",  # what these two are called from
 }
 PACKAGES = os.path.dirname(os.path.dirname(torch.__file__))

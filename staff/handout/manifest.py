@@ -13,7 +13,7 @@ OUT = {  # pattern of paths -> why students do not get them; `*` takes in subfol
     "cluster/bench.py": "says where an instructors' command went",
     "cluster/figures/*": "measurements that answer the tasks' questions",
     "docs/measurements.md": "measurements that answer the tasks' questions",
-    "tests/campaign.py": "faults in the solution's runs: it needs the solution",
+    "tests/campaign/*": "faults in the solution's runs: it needs the solution",
     ".ci/*": "this repository's CI",
     ".github/*": "this repository's CI",
     ".pre-commit-config.yaml": "for changing the kit",

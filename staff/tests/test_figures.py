@@ -32,6 +32,8 @@ def make_run(folder, task, losses, traffic=None, batch=16, metrics=()):
         "processor": "a CPU",
         "cores": 2,
         "git_commit": "0123456789abcdef",
+        "versions": {"torch": "2"},
+        "gradient_bytes": 90,
         "metrics": list(metrics),
         "examples": {"train": 64, "dev": 8},
     }
@@ -58,8 +60,10 @@ def make_run(folder, task, losses, traffic=None, batch=16, metrics=()):
         (folder / f"steps.rank{rank}.jsonl").write_text(text)
     if traffic:
         method, dtype, expected, measured = traffic
-        per_iteration = {"payload": 1, "sent_bytes": 1, "expected": expected, "measured": measured}
-        traffic = {"method": method, "dtype": dtype, "per_iteration": per_iteration, "epochs": []}
+        counts = dict.fromkeys(("payload", "sent_bytes", "received_bytes"), 1)
+        counts |= {"expected": expected, "measured": measured}
+        traffic = {"method": method, "dtype": dtype, "per_iteration": counts}
+        traffic |= {"iterations": [], "epochs": []}
         (folder / "traffic.rank0.json").write_text(json.dumps(traffic))
     return load_run(folder)
 
