@@ -27,12 +27,15 @@ from typing import IO, NamedTuple
 from common.errors import UserError
 
 import requests
+import urllib3
 from filelock import AcquireReturnProxy, FileLock, Timeout
 from tqdm import tqdm
 
 ATTEMPTS = 4
 BACKOFF_SECONDS = 1.0  # before the second attempt; doubled before each further one
 TIMEOUT_SECONDS = (10, 30)  # to connect, and between reads
+LOWEST_RATE = 1000  # bytes a second, on average over RATE_SECONDS: slower servers are given up
+RATE_SECONDS = 30
 LOCK_SECONDS = 600
 CHUNK_BYTES = 1 << 16
 ARCHIVE_BYTES = 1 << 30  # MNLI's, the largest, has 0.3e9
@@ -151,8 +154,31 @@ def transfer(url: str, part: Path) -> bool:
         resumed = status == 206
         total = int(length) + resumed * have if length.isdigit() else None
         mode = "ab" if resumed else "wb"
-        copy(response.iter_content(CHUNK_BYTES), part, ARCHIVE_BYTES, total, mode)
+        copy(arriving(response.raw), part, ARCHIVE_BYTES, total, mode)
     return resumed
+
+
+def arriving(raw: urllib3.HTTPResponse) -> Iterator[bytes]:
+    """The chunks of a body as they arrive; raises what requests raises, also if they are too slow.
+
+    A server that sends a byte now and then keeps every single read below its timeout.
+    """
+    began, received = time.monotonic(), 0
+    try:
+        while chunk := raw.read1(CHUNK_BYTES):
+            yield chunk
+            received += len(chunk)
+            seconds = time.monotonic() - began
+            if seconds > RATE_SECONDS:
+                if received < LOWEST_RATE * seconds:
+                    raise requests.ConnectionError(
+                        f"too slow: {received:,} bytes in {seconds:.0f} s; check the network"
+                    )
+                began, received = time.monotonic(), 0
+    except urllib3.exceptions.ReadTimeoutError as error:
+        raise requests.ConnectionError(error) from None
+    except urllib3.exceptions.HTTPError as error:
+        raise requests.exceptions.ChunkedEncodingError(error) from None
 
 
 def reason(error: requests.RequestException) -> str:
@@ -208,7 +234,10 @@ def obtain(name: str, source: str | None, data_dir: Path, fresh: Path, records: 
     expected, origin = SHA256[name], "published"
     if digest != expected and address != official:
         if address not in records:
-            print(f"{address}: not GLUE's own file; its sha256 {digest} is recorded on first use")
+            print(
+                f"{address}: not GLUE's own file; its sha256 {digest} is recorded "
+                "if its rows are GLUE's"
+            )
         expected = records.setdefault(address, digest)
         origin = f"recorded in {data_dir / RECORDS} (delete that line to accept the change)"
     if digest != expected:
@@ -285,7 +314,10 @@ def fetch(files: GlueFiles, data_dir: Path, source: str | None, records: dict[st
         fresh, new = Path(folder), dict(records)
         paths = [obtain(name, source, data_dir, fresh, new) for name in files.archives]
         unpack(paths, files.rows, fresh)
-        new |= {name: sha256(fresh / name) for name in files.rows}
+        if all(count_rows(fresh, name) == rows for name, rows in files.rows.items()):
+            new |= {name: sha256(fresh / name) for name in files.rows}
+        else:
+            new = dict(records)  # what has other rows than GLUE's is not trusted the next time
         (fresh / RECORDS).write_text(json.dumps(new, indent=1), encoding="utf-8")
         (fresh / RECORDS).replace(data_dir / RECORDS)
         records.update(new)

@@ -1,6 +1,6 @@
 """A run inside the lab: workers on its nodes, what every node carries, and what is broken when.
 
-Started by cluster.netlab in the lab's namespaces; `python -m cluster.netlab --help` says how.
+Started by cluster.lab_start in the lab's namespaces; `python -m cluster.netlab --help` says how.
 """
 
 import argparse
@@ -204,7 +204,6 @@ def joining(node: Node, nodes: int) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Run in the lab's namespaces; returns the exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # we are PID 1
     args = parse(list(sys.argv[1:] if argv is None else argv))
     try:
         return shell(args) if args.shell else run_workers(args)
@@ -213,7 +212,3 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,9 +10,12 @@ nodes see nothing but each other. Linux only; as root, or where user namespaces 
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 from cluster import lab_network
 from cluster.lab_flags import INSIDE, parse
@@ -33,17 +36,27 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    command = lab_network.inside([sys.executable, "-m", "cluster.lab", *argv], args.shell)
+    command = lab_network.inside([sys.executable, "-m", "cluster.lab_start", *argv], args.shell)
     root = "root" if os.geteuid() == 0 else "user"
     env = {**os.environ, INSIDE: f"{os.getpid()} {root}"}
     if args.shell:
         os.execvpe(command[0], command, env)
     process = subprocess.Popen(command, env=env, start_new_session=True)
 
+    forward_signals(process)
+    code = process.wait()
+    return code if code >= 0 else 128 - code
+
+
+def forward_signals(process: subprocess.Popen) -> None:
+    """Hand the signals that end a run on to the lab's first process, the child of `process`."""
+
     def forward(number, _):
         with contextlib.suppress(psutil.NoSuchProcess):
             inner = psutil.Process(process.pid).children()
             for child in inner:
+                while not ready(child):
+                    time.sleep(0.01)
                 child.send_signal(number)
             if not inner:
                 process.kill()
@@ -51,8 +64,15 @@ def main(argv: list[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, forward)
-    code = process.wait()
-    return code if code >= 0 else 128 - code
+
+
+def ready(process: psutil.Process) -> bool:
+    """Whether cluster.lab_start has its handlers, of which SIGTERM's is one; or has ended."""
+    with contextlib.suppress(FileNotFoundError):
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        caught = re.search(r"SigCgt:\s*(\w+)", status)
+        return not caught or bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
+    return True
 
 
 if __name__ == "__main__":

@@ -12,6 +12,18 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
 # as long.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+
+def interrupted(kind, error, trace):
+    """Report Ctrl-C, which may come while a command is still loading, in one line."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("interrupted (Ctrl-C)", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+if sys.excepthook is sys.__excepthook__:
+    sys.excepthook = interrupted
+
 if {"-h", "--help"} & set(sys.argv[1:]):
     from common import early_help
 

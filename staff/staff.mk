@@ -4,7 +4,7 @@ help::
 	@echo "make lint   style, spelling and types"
 	@echo "make gallery  the grading kit's own test: wrong and right submissions (about an hour)"
 	@echo "make gallery-sample  as many of them as can be graded in 15 minutes, another sample every day"
-	@echo "make campaign  random faults in runs of three workers: CASES=100 SEED=7 (20 took about 3 minutes)"
+	@echo "make campaign  random faults in runs of three workers: CASES=100 SEED=7 (20 take about 3 minutes)"
 	@echo "make bench  the measurements of docs/measurements.md, on real data: GLUE_DIR=folder-of-RTE"
 	@echo "make bench-peers  this loop beside transformers with accelerate and the skeleton, on the same data"
 

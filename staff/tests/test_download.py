@@ -92,9 +92,12 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
         self.send_header("Content-Length", str(len(body) - start))
         self.end_headers()
-        sent = body[start : HALF if act in ("truncate", "stall") else None]
+        sent = body[start : HALF if act in ("truncate", "stall", "drip") else None]
         self.server.sent += len(sent)
         self.wfile.write(sent)
+        while act == "drip" and not self.server.release.wait(0.05):
+            self.wfile.write(b"x")
+            self.server.sent += 1
         if act == "stall":
             self.server.release.wait(DEADLINE)
 
@@ -422,6 +425,18 @@ def test_silent_server_times_out(official, tmp_path, monkeypatch, capsys):
     assert placed(tmp_path) == []
 
 
+def test_a_server_that_drips_is_given_up(official, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(dl, "RATE_SECONDS", 0.3)
+    monkeypatch.setattr(dl, "LOWEST_RATE", 10**9)
+    official.script = ["drip"] * dl.ATTEMPTS
+    assert run(tmp_path) == 1
+    err = capsys.readouterr().err
+    assert "too slow: " in err
+    assert "check the network" in err
+    assert placed(tmp_path) == []
+    assert len(official.log) == dl.ATTEMPTS
+
+
 # Checksums
 
 
@@ -558,6 +573,9 @@ def test_other_rows_than_official_are_flagged(server, tmp_path, capsys):
     assert re.search(r"RTE/dev\.tsv +276 +277 +DIFFERS$", out, re.M)
     assert out.count("DIFFERS") == 1
     assert server.url in err
+    assert json.loads((tmp_path / dl.RECORDS).read_text()) == {}  # and so not trusted
+    server.files["RTE.zip"] = zipped(rte_members())
+    assert run(tmp_path, "--source", server.url) == 0
 
 
 def test_mistakes_are_told_with_their_value_and_exit_2(tmp_path, capsys):

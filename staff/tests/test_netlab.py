@@ -293,6 +293,34 @@ def test_a_run_goes_on_after_a_worker_is_killed(tmp_path):
 
 
 @needs_lab
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_comes_while_the_lab_is_loading_ends_it(tmp_path, number):
+    command = [*LAB, "--nodes", "2", "task2b/run_glue.py", "--output_dir", str(tmp_path)]
+    lab = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        deadline = time.monotonic() + DEADLINE
+        while "cluster.lab_start" not in inner_modules(lab):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        lab.send_signal(number)
+        output, _ = lab.communicate(timeout=DEADLINE)
+    finally:
+        lab.kill()
+    assert lab.returncode == 128 + number, output
+    assert "Traceback" not in output
+
+
+def inner_modules(process):
+    """The modules that Python runs below a process."""
+    with contextlib.suppress(psutil.Error):
+        below = psutil.Process(process.pid).children(recursive=True)
+        return [each.cmdline()[2] for each in below if each.cmdline()[1:2] == ["-m"]]
+    return []
+
+
+@needs_lab
 def test_python_is_ours_on_a_node_whatever_bashrc_does(tmp_path):
     (tmp_path / ".bashrc").write_text("PATH=/usr/sbin:/usr/bin:/sbin:/bin\n")
     done = subprocess.run(
