@@ -132,7 +132,10 @@ def run_workers(args: argparse.Namespace) -> int:
         if len(observers) > 1:
             print("netlab: no table of bytes, because the run was restarted", file=sys.stderr)
         elif observers[0].snapshots:
-            report(folder, observers[0].snapshots, args.rate, succeeded=not result.code)
+            slowed = [b for b in args.breaks if b.how == "slow" and b not in observers[0].breaks]
+            now = {due.node: due.rate for due in slowed}
+            rates = [now.get(node, rate) for node, rate in enumerate(args.rate)]
+            report(folder, observers[0].snapshots, rates, succeeded=not result.code)
     return result.code
 
 

@@ -207,6 +207,7 @@ def test_the_losses_in_the_lab_are_those_on_loopback_however_slow(tmp_path):
     done = run_lab(["--nodes", "2", "--slow", "1@3=200mbit"], "task2b", tmp_path / "lab", *flags)
     assert done.returncode == 0, done.stderr
     assert "netlab: node 1, step 3: its link is slowed to 200mbit" in done.stderr
+    assert re.search(r"^1 +200mbit ", done.stdout, re.MULTILINE), done.stdout
     command = [str(ROOT / "task2b" / "run_glue.py"), *TASK, *flags]
     assert launch([*command, "--output_dir", str(tmp_path / "here")], 2, quiet=True).code == 0
     assert losses(tmp_path / "lab", 2) == losses(tmp_path / "here", 2)
