@@ -5,6 +5,7 @@ import json
 import math
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 from common.data.loader import Data
 from common.data.uneven import UnevenBatches
@@ -77,7 +78,7 @@ def load_own(own, args, world):
     torch.manual_seed(args.seed)
     model = OwnModel(own).to(world.device).train()
     wanted = ["train"] * args.do_train + ["dev"] * args.do_eval
-    splits = {split: Examples(own, own.load_split(args, split)) for split in wanted}
+    splits: dict[str, Any] = {split: Examples(own, own.load_split(args, split)) for split in wanted}
     batches = OwnBatches(own, splits, args, world)
     total = math.ceil(args.num_train_epochs * len(batches))
     total = args.max_steps if args.max_steps > 0 and len(batches) else total

@@ -197,8 +197,8 @@ UNEVEN_WRONG = (
         "own_number_of_steps",
         LOOP,
         OWN_STEPS,
-        "hang",
-        "equal shares of the rows in unequal batches: the smallest batch takes the most steps",
+        "evaluated_alone",
+        "equal shares in unequal batches: whoever has the largest batch evaluates first, and alone",
         check="runs",
     ),
 )
