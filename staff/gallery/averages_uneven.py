@@ -2,7 +2,6 @@
 
 from common.gradients import flat_gradients
 
-import torch
 import torch.distributed as dist
 
 
@@ -57,7 +56,7 @@ def copied_from_rank_0(model, _):
 
 
 def counts_sent_apart(model, examples):
-    total = torch.tensor([examples])
+    total = next(model.parameters()).new_tensor([float(examples)])
     dist.all_reduce(total)
     for p in model.parameters():
         p.grad *= examples / total.item()
