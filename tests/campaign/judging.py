@@ -67,9 +67,9 @@ def judge(case: Case, run: Run, victim: int) -> dict[str, list[str]]:
     codes = {rank: run.workers[rank].process.exitcode for rank in ended}
     allowed = dict.fromkeys(survivors, BY_ITSELF if case.fault == "disk" else (1,))
     allowed[victim] = (-signal.SIGKILL,) if case.fault == "kill" else BY_ITSELF
-    saved_before = case.fault == "disk" and case.moment == "leaving"
-    if saved_before:
-        allowed = dict.fromkeys(range(SIZE), (0,))
+    perhaps_saved = case.fault == "disk" and case.moment == "leaving"
+    if perhaps_saved:
+        allowed = dict.fromkeys(range(SIZE), (0, *BY_ITSELF))  # rank 0 may still be saving
     if case.moment == "joining":  # the others have only waited for it
         allowed = {rank: (*allowed[rank], 2) for rank in allowed}
     return {
@@ -78,7 +78,7 @@ def judge(case: Case, run: Run, victim: int) -> dict[str, list[str]]:
         "rank and collective named": [
             f"rank {rank}: {run.workers[rank].errors}"
             for rank in survivors
-            if not saved_before
+            if not perhaps_saved
             and rank in ended
             and not names(case, victim, run.workers[rank].errors)
         ],
