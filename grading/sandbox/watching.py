@@ -41,7 +41,8 @@ class Clock:
     """When a job's workers started, last used a core, and first failed; times in seconds.
 
     On a busy machine, time spent ready to run, but waiting for a core, is neither idle nor held
-    against the limit of the run, which it may at most triple.
+    against the limit of the run, which it may at most triple. While one worker waits for a core,
+    the others wait for that worker, so it is the sum of their waits that lengthens a run.
     """
 
     start: float
@@ -58,7 +59,7 @@ class Clock:
             self.used, self.changed = seconds + waited, now
         if failed and self.failed is None:
             self.failed = now
-        if now - self.start > limits.seconds + min(waited / workers, 2 * limits.seconds):
+        if now - self.start > limits.seconds + min(waited, 2 * limits.seconds):
             return "time"
         if memory > limits.memory * workers:
             return "memory"
