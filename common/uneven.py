@@ -52,6 +52,8 @@ def first_sizes(args):
     """How many examples of each batch every worker reads at first, by rank."""
     if args.batch_sizes:
         return numbers("batch_sizes", args.batch_sizes, int, 1)
+    if not args.max_batch:
+        return [args.per_gpu_train_batch_size] * args.world_size
     total = args.per_gpu_train_batch_size * args.world_size
     return split_batch(total, [1] * args.world_size, most_held(args))
 

@@ -89,7 +89,8 @@ def test_every_flag_in_a_command_exists(name, tmp_path):
             real_data = re.compile(r"(\$GLUE_DIR|\bglue_data)/RTE\b")  # not downloaded here
             words = shlex.split(real_data.sub(str(tmp_path), printed))
             args = cli.parse_args(ROOT / match[1], argv=words, env={})
-            assert args.per_gpu_train_batch_size * args.world_size == 64, line
+            if name != "docs/measurements.md":  # there they are shorter
+                assert args.per_gpu_train_batch_size * args.world_size == 64, line
 
 
 @pytest.mark.parametrize("line", re.findall(r"`(diff \S+ \S+)`", TEXT["README.md"]))

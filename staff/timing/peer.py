@@ -46,7 +46,7 @@ def ours(args: Namespace, world: World, _: Callable[[Batches], Batches]) -> list
 
 def accelerated(args: Namespace, world: World, timed: Callable[[Batches], Batches]) -> None:
     """A plain loop over transformers and accelerate, padded to the longest row of a batch."""
-    from accelerate import Accelerator  # installed for this bench alone
+    from accelerate import Accelerator  # pyright: ignore  installed for this bench alone
 
     os.environ |= {"RANK": str(world.rank), "LOCAL_RANK": str(world.rank)}
     os.environ |= {"WORLD_SIZE": str(world.size), "MASTER_ADDR": args.master_ip or "127.0.0.1"}
