@@ -24,16 +24,24 @@ from common.errors import RunError, UserError
 from common.files import disk_full, flush, save_model, whole, write_whole
 from common.identity import differences, identity
 from common.random_states import random_states, restore
+from common.sharded_state import (
+    is_sharded,
+    load_state,
+    save_state,
+    set_whole_weights,
+    whole_weights,
+)
 from common.workers.rendezvous import exchange
 
 import torch
 import torch.distributed as dist
 from safetensors import SafetensorError
-from safetensors.torch import load_model
+from safetensors.torch import load_file, load_model
 from torch.nn.parallel import DistributedDataParallel
 
 COMPLETE = "complete"
 TRAINING = "training.pt"
+SHARDS = "shards"  # of the optimizer, where each rank has a part of it
 SORTING_PASSES = 4  # after which DistributedDataParallel no longer changes its buckets
 
 
@@ -62,6 +70,7 @@ class Checkpoints:
         self.model = getattr(model, "module", model)
         self.data = data
         self.optimizer = optimizer
+        self.sharded = is_sharded(optimizer)
         wishes = [member.get("resume") for member in world.members]  # restarted ones have one
         self.resume = next(filter(None, wishes), "")
         used = self.resume or args.save_strategy != "no"
@@ -88,9 +97,15 @@ class Checkpoints:
                 self.remove_others()  # those of an earlier run, which this one replaces
                 self.barrier()
             folder.mkdir(exist_ok=True)
+            weights = whole_weights(self.model)
             if self.world.rank == 0:
-                save_model(self.model, self.data.tokenizer, folder)
-                write_tensors(self.optimizer.state_dict(), folder / TRAINING)
+                save_model(self.model, self.data.tokenizer, folder, weights)
+                training = self.optimizer.state_dict()
+                write_tensors(
+                    {**training, "state": {}} if self.sharded else training, folder / TRAINING
+                )
+            if self.sharded:
+                save_state(self.optimizer, folder / SHARDS)
             mine = {"random_states": random_states(self.world.device), "lines": lines}
             write_tensors(mine, folder / f"rank{self.world.rank}.pt")
             flush(folder)
@@ -157,7 +172,17 @@ class Checkpoints:
         here = [(folder / COMPLETE).exists()] * self.world.size
         if self.world.size > 1:
             dist.all_gather_object(here, here[0])
-        if self.world.rank == 0 or all(here):
+        if self.sharded and not all(here):
+            raise UserError(
+                f"{folder}: not all workers can read it, and each needs parts of others; give "
+                "sharded runs an --output_dir on a disk that all workers share"
+            )
+        if self.sharded:
+            set_whole_weights(self.model, load_file(folder / "model.safetensors"))
+            load_state(self.optimizer, folder / SHARDS)
+            training = self.optimizer.state_dict() | read_tensors(folder / TRAINING)
+            training["state"] = self.optimizer.state_dict()["state"]
+        elif self.world.rank == 0 or all(here):
             load_model(self.model, folder / "model.safetensors")
             training = read_tensors(folder / TRAINING)
         if not all(here):

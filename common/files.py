@@ -56,12 +56,15 @@ def flush(path: Path) -> None:
         os.close(handle)
 
 
-def save_model(model, tokenizer, folder: Path) -> None:
-    """`save_pretrained` into `folder`, each file whole or not at all."""
+def save_model(model, tokenizer, folder: Path, weights: dict | None = None) -> None:
+    """`save_pretrained` into `folder`, each file whole or not at all.
+
+    `weights` are the whole ones of a model that is sharded.
+    """
     part = folder / "saving.part"
     shutil.rmtree(part, ignore_errors=True)
     try:
-        model.save_pretrained(part)
+        model.save_pretrained(part, state_dict=weights)
         tokenizer.save_pretrained(part)
         mode = (part / "config.json").stat().st_mode  # by the umask; safetensors writes 0600
         for file in part.iterdir():

@@ -65,6 +65,7 @@ FLAGS = [
     ),
     Flag("other_world_size", bool, False, "resume a run of another number of workers"),
     Flag("sync_weights_steps", int, 0, "send rank 0's weights to all after so many updates", 0),
+    Flag("count_traffic", bool, False, "count the bytes of collectives, and on the network"),
     Flag("trace", int, 0, "steps after the first to trace with torch.profiler (0: none)", 0),
     Flag("report_to", ("none", "tensorboard"), "none", "live view of loss, phases and bytes"),
     Flag("time_all_reduce", bool, False, "time a bare all_reduce of the gradients' bytes first"),

@@ -10,6 +10,7 @@ WITHOUT_EFFECT = {
     "task",
     "timeout",
     "allow_nan",
+    "count_traffic",
     "trace",
     "report_to",
     "time_all_reduce",

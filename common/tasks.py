@@ -140,9 +140,37 @@ VARIANTS = (  # not graded
         further=True,
         path="task2b/overlap.py",
     ),
+    Task(
+        "zero1",
+        "6, ZeRO-1",
+        "sharding: a part of the optimizer's state for each worker",
+        base="task2b",
+        collectives=("all_reduce", "all_gather"),
+        further=True,
+        path="task6/zero1.py",
+    ),
+    Task(
+        "zero2",
+        "6, ZeRO-2",
+        "and a part of the gradients",
+        base="zero1",
+        collectives=("all_to_all", "all_gather"),
+        further=True,
+        path="task6/zero2.py",
+    ),
+    Task(
+        "fsdp",
+        "6, FSDP",
+        "and of the weights, with `fully_shard`",
+        base="task3",
+        collectives=("all_gather", "reduce_scatter"),
+        further=True,
+        path="task6/fsdp.py",
+    ),
 )
 TASKS = {task.name: task for task in TABLE}
 SCRIPTS = TASKS | {task.name: task for task in VARIANTS}
+FOLDERS = list(dict.fromkeys(task.folder for task in SCRIPTS.values()))  # in their order
 BY_KEY = {task.key: task for task in SCRIPTS.values()}
 ASSIGNED = tuple(task for task in TABLE if not task.further)
 COMPARED = tuple(task for task in ASSIGNED if not task.profiles)  # each trains in its own way

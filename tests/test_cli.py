@@ -47,6 +47,7 @@ CONTRACT = {
     "no_cuda": ("", True, False),
     "fp16": ("", True, False),
     "allow_nan": ("", True, False),
+    "count_traffic": ("", True, False),
     "dropout": ("0", 0.0, -1.0),
     "padded": ("", True, False),
     "backend": ("gloo", "gloo", "auto"),

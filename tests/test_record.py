@@ -228,7 +228,8 @@ def test_the_losses_printed_are_those_of_all_workers(alone):
 def test_another_rank_prints_nothing_and_writes_only_its_steps(train, model, capsys):
     done = train(rank=3, size=4)
     done.finish(model)
-    assert [path.name for path in done.folder.iterdir()] == ["steps.rank3.jsonl"]
+    left = {path.name for path in done.folder.iterdir()}
+    assert left == {"steps.rank3.jsonl", "memory.rank3.json"}
     assert capsys.readouterr() == ("", "")
 
 

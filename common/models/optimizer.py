@@ -6,6 +6,11 @@ from transformers import get_linear_schedule_with_warmup
 NO_DECAY = ("bias", "LayerNorm.weight", "layer_norm.weight")
 
 
+def is_decayed(name):
+    """Whether weight decay applies to the parameter of that name."""
+    return not name.endswith(NO_DECAY)
+
+
 def make_optimizer(model, args, total_steps):
     """AdamW without decay of biases and LayerNorm weights, and a linear warm-up and decay.
 
@@ -31,8 +36,8 @@ def make_adamw(model, args):
     On a CPU that is about 7 times faster than the default.
     """
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    plain = [p for name, p in trained if name.endswith(NO_DECAY)]
-    decayed = [p for name, p in trained if not name.endswith(NO_DECAY)]
+    plain = [p for name, p in trained if not is_decayed(name)]
+    decayed = [p for name, p in trained if is_decayed(name)]
     return torch.optim.AdamW(
         [
             {"params": decayed, "weight_decay": args.weight_decay},

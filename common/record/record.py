@@ -15,12 +15,17 @@ from common.record.facts import describe, now
 from common.record.finite import FiniteNumbers
 from common.record.first_losses import FirstLosses
 from common.record.live import start_live_view
+from common.record.memory import Memory
 from common.record.notice import Notice
 from common.record.schedule import Schedule
 from common.record.slow import slow_down
 from common.record.trace import start_trace
+from common.record.traffic import Traffic
+from common.sharded_state import whole_weights
 from common.units import after_epoch
 
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 
@@ -40,6 +45,7 @@ class Record:
         self.strategy = args.save_strategy
         slow_down(args, world, model)
         self.clock = Clock(world, model, optimizer)
+        self.memory = Memory(world, model, optimizer)
         if not args.allow_nan:
             FiniteNumbers(world, model, optimizer, self.schedule)
         self.equal_weights = EqualWeights(args, world, model)
@@ -63,6 +69,9 @@ class Record:
             self.facts["all_reduce_seconds"] = seconds
         self.trace = start_trace(args, self.folder, world)
         self.live = start_live_view(args, self.folder, world, self.schedule.step)
+        self.traffic = Traffic(args, world, every=True) if args.count_traffic else None
+        if self.traffic and isinstance(model, DistributedDataParallel):
+            model.register_comm_hook(None, allreduce_hook)  # does the same, but through Python
         self.notice = Notice(world)
         self.write_metrics()
         self.write()
@@ -90,6 +99,11 @@ class Record:
 
     def steps(self, data, epoch):
         """Yield each step's [(batch, weight), ...], and write its line when the caller is done."""
+        steps = self.timed_steps(data, epoch)
+        return self.traffic.steps(steps, epoch) if self.traffic else steps
+
+    def timed_steps(self, data, epoch):
+        """The same, without a count of their traffic."""
         if self.schedule.finished:
             return
         steps = self.checkpoints.batches(data, epoch)
@@ -205,12 +219,17 @@ class Record:
             )
             self.facts["iterations_timed"] = len(timed)
             self.facts["iteration_seconds"] = {"mean": mean, "median": statistics.median(timed)}
+        model = getattr(model, "module", model)
+        weights = whole_weights(model)
         if self.world.rank == 0 and self.schedule.total_steps:
-            save_model(getattr(model, "module", model), self.data.tokenizer, self.folder)
+            save_model(model, self.data.tokenizer, self.folder, weights)
         if splits := getattr(self.data.batches, "splits", None):
             self.facts["splits"] = splits
         if self.equal_weights.found:
             self.facts["weights_apart"] = self.equal_weights.found
+        self.memory.write(self.folder)
+        if self.traffic:
+            self.traffic.finish()
         self.facts["end"] = now()
         self.write()
         self.held.close()

@@ -14,9 +14,16 @@ from common.files import write_whole
 from common.record.format import difference
 
 import psutil
+import torch
 import torch.distributed as dist
 
 RECORDED = ("all_reduce", "gather", "scatter")
+# How many times what one rank sends in a ring's half of an all_reduce, (N-1)/N of the whole tensor.
+HALVES = {
+    "all_gather_single": 1,
+    "all_to_all_single": 1,
+    "reduce_scatter_single": 2,  # gloo's is an all_reduce inside; NCCL's costs half
+}
 
 
 # SOLUTION(task4): return the bytes that a ring, a gather and a scatter move
@@ -35,16 +42,27 @@ def expected_bytes(op, rank, size, tensor_bytes, root=0):
     return (one, many) if op == "gather" else (many, one)
 
 
+def wire_bytes(op, rank, size, tensor_bytes):
+    """`expected_bytes`, of any collective that is recorded."""
+    if op not in HALVES:
+        return expected_bytes(op, rank, size, tensor_bytes)
+    sent = HALVES[op] * (size - 1) / size * tensor_bytes
+    return sent, sent
+
+
 class Traffic:
     """The traffic of one rank's run.
 
+    Tensors are recorded where they are passed to `recording`'s function, or with `every` wherever a
+    step passes them to torch.distributed.
     `collectives` has a row for every tensor passed to one: step, op, shape, dtype, bytes.
     `iterations` has a dict for every step. If all workers share this machine, the interface is the
     loopback and carries what all of them send; otherwise it carries what this rank sends.
     """
 
-    def __init__(self, args, world):
+    def __init__(self, args, world, every=False):
         self.args = args
+        self.every = every
         self.world = world
         self.shared = world.nic not in {member["nic"] for member in world.members} or (
             len({member["address"] for member in world.members}) == 1
@@ -71,21 +89,28 @@ class Traffic:
 
         @functools.wraps(function)
         def recorded(*args, **kwargs):
-            with contextlib.ExitStack() as stack:
-                for op in RECORDED:
-                    stack.enter_context(self.patched(op))
+            with self.all_patched():
                 return function(*args, **kwargs)
 
         return recorded
 
     @contextlib.contextmanager
+    def all_patched(self):
+        """While open, torch.distributed's collectives record their tensors before they run."""
+        with contextlib.ExitStack() as stack:
+            for op in (*RECORDED, *HALVES):
+                stack.enter_context(self.patched(op))
+            yield
+
+    @contextlib.contextmanager
     def patched(self, op):
-        """While open, torch.distributed's `op` records its tensor before it runs."""
+        """While open, torch.distributed's `op` records its tensor, the largest, before it runs."""
         original = getattr(dist, op)
 
-        def noting(tensor, *args, **kwargs):
-            self.note(op, tensor)
-            return original(tensor, *args, **kwargs)
+        def noting(*args, **kwargs):
+            tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
+            self.note(op, max(tensors, key=torch.Tensor.numel))
+            return original(*args, **kwargs)
 
         setattr(dist, op, noting)
         try:
@@ -99,12 +124,13 @@ class Traffic:
             dist.barrier()  # DDP's copy of the weights may still be on its way to another rank
         for step_batches in steps:
             before = self.counters()
-            yield step_batches
+            with self.all_patched() if self.every else contextlib.nullcontext():
+                yield step_batches
             after, size, rank = self.counters(), self.world.size, self.world.rank
             mine = [row for row in self.collectives if row[0] == self.step]
             everyone = range(size) if self.shared else [rank]
-            wire = [expected_bytes(op, r, size, s) for _, op, _, _, s in mine for r in everyone]
-            own = [expected_bytes(op, rank, size, s) for _, op, _, _, s in mine]
+            wire = [wire_bytes(op, r, size, s) for _, op, _, _, s in mine for r in everyone]
+            own = [wire_bytes(op, rank, size, s) for _, op, _, _, s in mine]
             self.iterations.append(
                 {
                     "step": self.step,
@@ -145,8 +171,8 @@ class Traffic:
     def summary(self):
         """The traffic as a dict: of each iteration, their mean, and of each epoch; in bytes."""
         return {
-            "method": self.args.method,
-            "dtype": self.args.gradient_dtype,
+            "method": getattr(self.args, "method", self.args.task.removeprefix("task")),
+            "dtype": getattr(self.args, "gradient_dtype", "float32"),
             "world_size": self.world.size,
             "interface": self.world.nic,
             "interface_carries": "all ranks" if self.shared else "this rank",

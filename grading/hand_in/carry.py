@@ -12,7 +12,7 @@ from pathlib import Path
 
 from common.errors import UserError
 from common.files import write_whole
-from common.tasks import TABLE
+from common.tasks import FOLDERS, TABLE
 from grading.hand_in.imports import add_imports
 from grading.hand_in.scripts import (
     Block,
@@ -53,8 +53,8 @@ def main(argv: list[str] | None = None) -> int:
 def carry(folder: Path) -> tuple[list[str], list[str]]:
     """Carry all that can be; returns (what was carried, what was not and why), as sentences."""
     carried, missed = [], []
-    for task in TABLE:
-        for path in sorted((folder / task.name).glob("*.py")):
+    for name in FOLDERS:
+        for path in sorted((folder / name).glob("*.py")):
             done, left = carry_into(folder, path.relative_to(folder).as_posix())
             carried += done
             missed += left
@@ -86,10 +86,9 @@ def carry_into(folder: Path, path: str) -> tuple[list[str], list[str]]:
 
 def by_task(sources: set[str]) -> list[str]:
     """Scripts in the order of their tasks: the parts of earlier ones are context for later ones."""
-    names = [task.name for task in TABLE]
     return sorted(
-        (name for name in sources if name.split("/")[0] in names),
-        key=lambda name: (names.index(name.split("/")[0]), name),
+        (name for name in sources if name.split("/")[0] in FOLDERS),
+        key=lambda name: (FOLDERS.index(name.split("/")[0]), name),
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from common.errors import UserError
-from common.tasks import SCRIPTS
+from common.tasks import FOLDERS, SCRIPTS
 
 LOOKS_LIKE = re.compile(r"#\W*SOLUTION\b", re.IGNORECASE)
 MARKER = re.compile(rf"# SOLUTION\(({'|'.join(SCRIPTS)})\): (\S[^\"]*)")
@@ -106,7 +106,7 @@ def mark_carried(found: dict[str, list[Region]]) -> dict[str, list[Region]]:
     """The regions of each path, with `source` set where an earlier task's script has the same."""
     first: dict[tuple[str, str], str] = {}
     marked = dict(found)
-    for path in sorted((path for path in found if folder_of(path) in SCRIPTS), key=place_in_course):
+    for path in sorted((path for path in found if folder_of(path) in FOLDERS), key=place_in_course):
         sources = [first.setdefault((one.task, one.hint), path) for one in found[path]]
         marked[path] = [
             one if source == path else replace(one, source=source)
@@ -122,7 +122,7 @@ def folder_of(path: str) -> str:
 
 def place_in_course(path: str) -> tuple[int, str]:
     """Sorts the files of the tasks' folders in the order of the table."""
-    return list(SCRIPTS).index(folder_of(path)), path
+    return FOLDERS.index(folder_of(path)), path
 
 
 def statements_by_line(source: str, path: str) -> dict[int, ast.stmt]:

@@ -52,6 +52,37 @@ LESSONS = {
         "     record.finish(model)",
         "+    traffic.finish()",
     ],
+    ("task2b", "zero1"): [
+        "     model, data = load(args, world)",
+        "-    optimizer, scheduler = make_optimizer(model, args, data.total_steps)",
+        "+    shards = Shards(model, world, reduce_gradients)",
+        "+    optimizer, scheduler = make_optimizer(shards, args, data.total_steps)",
+        "     record = Record(args, world, model, data, optimizer)",
+        "                 loss.backward()",
+        "-            # SOLUTION(task2a): average the gradients over the ranks, "
+        "before they are clipped",
+        "-            average_gradients(model, world)",
+        "-            clip_grad_norm_(model.parameters(), args.max_grad_norm)",
+        "+            clip_grad_norm(shards, args.max_grad_norm)",
+        "             # SOLUTION(task1): update the weights",
+        "             optimizer.step()",
+        "+            gather_weights(shards)",
+        "             scheduler.step()",
+    ],
+    ("zero1", "zero2"): [
+        "     model, data = load(args, world)",
+        "-    shards = Shards(model, world, reduce_gradients)",
+        '+    own = args.reduce_scatter == "own"',
+        "+    shards = Shards(model, world, reduce_gradients if own else reduce_by_backend)",
+        "     optimizer, scheduler = make_optimizer(shards, args, data.total_steps)",
+    ],
+    ("task3", "fsdp"): [
+        "     model, data = load(args, world)",
+        "-    # SOLUTION(task3): wrap the model in DistributedDataParallel, with static_graph=True",
+        "-    model = DistributedDataParallel(model, static_graph=True)",
+        "+    shard(model, args)",
+        "     optimizer, scheduler = make_optimizer(model, args, data.total_steps)",
+    ],
     ("task2b", "task5"): [
         "                 loss.backward()",
         "-            # SOLUTION(task2a): average the gradients over the ranks, "
@@ -72,7 +103,11 @@ DEFINED = {
     "task3": [],
     "task4": ["FLAGS", "AVERAGE", "profiled", "in_dtype"],
     "task5": ["average_gradients"],
+    "zero1": ["reduce_gradients"],
+    "zero2": ["FLAGS", "reduce_gradients", "reduce_by_backend"],
+    "fsdp": ["FLAGS", "shard"],
 }
+SHARDS = [f"common.shards.{name}" for name in ("Shards", "clip_grad_norm", "gather_weights")]
 # What of a script's imports task 1 does not have: the lesson's own tools.
 IMPORTED = {
     "task1": set(),
@@ -83,13 +118,20 @@ IMPORTED = {
     | {"torch", "torch.distributed"},
     "task3": {"torch.nn.parallel.DistributedDataParallel"},
     "task5": {"common.gradients.flat_gradients", "torch.distributed"},
+    "zero1": {*SHARDS, "torch.distributed"},
+    "zero2": {*SHARDS, "common.flags.Flag", "torch", "torch.distributed"},
+    "fsdp": {"common.flags.Flag", "torch", "torch.distributed.fsdp.fully_shard"}
+    | {"torch.distributed.fsdp.MixedPrecisionPolicy"},
     "task4": {"task2a.run_glue", "task2b.run_glue", "common.flags.Flag"}
     | {"common.record.traffic.Traffic", "torch", "torch.distributed"}
     | {"torch.nn.parallel.DistributedDataParallel"},
 }
+# What of task 1's imports a script has no use for.
+NOT_IMPORTED = {key: {"torch.nn.utils.clip_grad_norm_"} for key in ("zero1", "zero2")}
 # The most lines that may differ, docstrings aside, and the most that a script may have.
 CHANGED = {"task2a": 20, "task2b": 16, "overlap": 36, "task3": 4, "task4": 70, "task5": 10}
-LENGTH = {"task4": 100, "overlap": 80}
+CHANGED |= {"zero1": 36, "zero2": 20, "fsdp": 24}
+LENGTH = {"task4": 100, "overlap": 80, "zero2": 64}
 
 
 def function(task, name):
@@ -150,7 +192,7 @@ def test_around_main_there_is_only_the_lesson_too(task):
     body = TREES[task].body
     assert ast.get_docstring(TREES[task])
     assert imports(TREES[task]) - imports(TREES["task1"]) == IMPORTED[task]
-    assert imports(TREES["task1"]) <= imports(TREES[task])
+    assert imports(TREES["task1"]) - NOT_IMPORTED.get(task, set()) <= imports(TREES[task])
     kinds = (ast.Import, ast.ImportFrom)
     rest = [node for node in body[1:] if not isinstance(node, kinds)]
     names = [
@@ -167,11 +209,15 @@ def test_around_main_there_is_only_the_lesson_too(task):
 def test_a_step_does_its_parts_in_order(task):
     main = function(task, "main")
     parts = ["optimizer.zero_grad", "model", "loss.backward", "average_gradients"]
-    parts += ["clip_grad_norm_", "optimizer.step", "scheduler.step"]
+    sharded = {"zero1": "Shards", "zero2": "Shards", "fsdp": "shard"}
+    gathers = task in ("zero1", "zero2")
+    parts += ["clip_grad_norm" if gathers else "clip_grad_norm_", "optimizer.step"]
+    parts += ["gather_weights"] * gathers + ["scheduler.step"]
     called = {ast.unparse(node.func) for node in ast.walk(main) if isinstance(node, ast.Call)}
     averages = "average_gradients" in called
     assert averages == (task in ("task2a", "task2b", "overlap", "task4", "task5"))
-    assert averages or task == "task1" or "DistributedDataParallel" in called
+    wrapper = sharded.get(task, "DistributedDataParallel")
+    assert averages or task == "task1" or wrapper in called
     lines = [line_of(main, part) for part in parts if averages or part != "average_gradients"]
     assert lines == sorted(lines), "averaging comes after backward and before clipping"
 

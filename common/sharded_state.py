@@ -1,0 +1,93 @@
+"""Weights and optimizer state that are cut over the ranks: gathered whole, or written in parts.
+
+The parts are written by torch.distributed.checkpoint, which reads them on any number of workers.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor, Shard
+
+
+def is_cut(tensor: torch.Tensor) -> bool:
+    """Whether this rank holds only a part of a parameter: FSDP's, or a slice of a bucket."""
+    return isinstance(tensor, DTensor) or hasattr(tensor, "whole_size")
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor, which is all of it unless it is a DTensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def whole_weights(model: torch.nn.Module) -> dict | None:
+    """The whole weights of FSDP's model, on rank 0; None for another, where they are whole already.
+
+    Every rank calls it at once.
+    """
+    if not isinstance(model, FSDPModule):
+        return None
+    return get_model_state_dict(
+        model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
+
+
+def set_whole_weights(model: torch.nn.Module, weights: dict) -> None:
+    """Load whole weights, which every rank has, into a model; every rank calls it at once."""
+    set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))
+
+
+def is_sharded(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether each rank has only a part of the optimizer's state."""
+    return any(map(is_cut, parameters_of(optimizer)))
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    """All parameters of an optimizer, in order."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def save_state(optimizer: torch.optim.Optimizer, folder: Path) -> None:
+    """Write a sharded optimizer's state; every rank calls it at once, with the same folder."""
+    checkpoint.save(state_tensors(optimizer), checkpoint_id=folder)
+
+
+def load_state(optimizer: torch.optim.Optimizer, folder: Path) -> None:
+    """Read what `save_state` wrote of an AdamW, perhaps on another number of workers."""
+    for p in parameters_of(optimizer):
+        moments = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
+        optimizer.state[p] = {"step": torch.zeros((), device=p.device), **moments}
+    checkpoint.load(state_tensors(optimizer), checkpoint_id=folder)
+
+
+def state_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """The tensors of an optimizer's state, with the place of each rank's part in the whole."""
+    cut = parameters_of(optimizer)
+    mesh = init_device_mesh(cut[0].device.type, (dist.get_world_size(),))
+    return {
+        f"{number}.{name}": placed(tensor, p, mesh)
+        for number, p in enumerate(cut)
+        for name, tensor in optimizer.state[p].items()
+    }
+
+
+def placed(tensor: torch.Tensor, p: Any, mesh: DeviceMesh) -> torch.Tensor:
+    """A tensor of a slice's state as a part of that of its bucket, without the zeros at its end."""
+    if tensor.dim() == 0 or isinstance(tensor, DTensor):
+        return tensor
+    part = math.ceil(p.whole_size / mesh.size())
+    real = min(part, max(0, p.whole_size - mesh.get_rank() * part))
+    size = torch.Size([p.whole_size])
+    return DTensor.from_local(
+        tensor[:real], mesh, [Shard(0)], run_check=False, shape=size, stride=(1,)
+    )
