@@ -7,17 +7,18 @@ from pathlib import Path
 from common.cli import parse_args
 from common.flags import Flag
 
-SCRIPTS = ("run_glue.py", "hello.py")
-
 
 def answer():
     """Print the help of the script that is starting, and exit, if that is what was asked for."""
     script = Path(sys.argv[0])
     if script.name == "__main__.py":  # python -m cluster hello
         script = script.with_name(f"{sys.argv[1]}.py")
-    if script.name not in SCRIPTS or not script.is_file():
+    if script.suffix != ".py" or not script.is_file():
         return
-    tree = ast.parse(script.read_text(encoding="utf-8"))
+    text = script.read_text(encoding="utf-8")
+    if "run(main, __file__" not in text and script.name != "hello.py":
+        return
+    tree = ast.parse(text)
     try:
         flags = [flag for node in tree.body for flag in flags_of(node)]
     except (NameError, SyntaxError):
@@ -26,9 +27,10 @@ def answer():
 
 
 def flags_of(node):
-    """The flags that a statement of the script lists: `FLAGS = [Flag(...), ...]`."""
+    """The flags that a statement of the script lists: `FLAGS = [Flag(...), ...]`, or `+=`."""
     value = getattr(node, "value", None)
-    if not (isinstance(node, ast.Assign) and isinstance(value, ast.List) and value.elts):
+    assigned = isinstance(node, (ast.Assign, ast.AugAssign))
+    if not (assigned and isinstance(value, ast.List) and value.elts):
         return []
     if not all(isinstance(e, ast.Call) and ast.unparse(e.func) == "Flag" for e in value.elts):
         return []

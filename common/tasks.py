@@ -32,8 +32,7 @@ class Task:
     synchronization it measures by default. `demo` has its further short runs in `make demo`. A
     `further` task is not part of the assignment: what runs, reports on or grades all tasks leaves
     it out unless it is named. Where gradients are `weighted` by their examples, workers may read
-    unequal parts of a batch. `beside` is script -> base, of further scripts in its folder. `path`
-    is the script's of a variant, which lies in another task's folder.
+    unequal parts of a batch. `path` is the script's of a variant, in a folder with others.
     """
 
     name: str
@@ -46,7 +45,6 @@ class Task:
     demo: tuple[ShortRun, ...] = ()
     further: bool = False
     weighted: bool = False
-    beside: tuple[tuple[str, str], ...] = ()
     path: str = ""
 
     @property
@@ -127,7 +125,6 @@ TABLE = (
         by_hand=True,
         further=True,
         weighted=True,
-        beside=(("ddp.py", "task3"),),
     ),
 )
 VARIANTS = (  # not graded
@@ -139,6 +136,16 @@ VARIANTS = (  # not graded
         collectives=("all_reduce",),
         further=True,
         path="task2b/overlap.py",
+    ),
+    Task(
+        "uneven_ddp",
+        "5, DDP",
+        "the same with DistributedDataParallel",
+        base="task3",
+        collectives=("all_reduce",),
+        further=True,
+        weighted=True,
+        path="task5/ddp.py",
     ),
     Task(
         "zero1",

@@ -21,7 +21,7 @@ def main(args, world):
             optimizer.zero_grad()
             for batch, weight in batches:  # one batch, unless gradients are accumulated
                 loss = model(**batch).loss * weight
-                # SOLUTION(task5): scale the loss so that the mean over ranks is one over examples
+                # SOLUTION(uneven_ddp): scale the loss so that the mean is one over examples
                 loss = loss * world.size * batches.examples / batches.total
                 # SOLUTION(task1): run the backward pass, which fills every parameter's .grad
                 loss.backward()

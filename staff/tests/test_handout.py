@@ -145,7 +145,7 @@ def test_what_students_write_covers_the_course(files):
         ("task3", "task3/run_glue.py", "DistributedDataParallel("),
         ("task4", "common/record/traffic.py", "def expected_bytes("),
         ("task5", "task5/run_glue.py", "gradients *= examples"),
-        ("task5", "task5/ddp.py", "world.size * batches.examples / batches.total"),
+        ("uneven_ddp", "task5/ddp.py", "world.size * batches.examples / batches.total"),
         ("task5", "common/uneven.py", "def in_proportion("),
         ("zero1", "task6/zero1.py", "dist.all_reduce(gradients"),
         ("zero1", "common/shards.py", "clip_grads_with_norm_([p"),
