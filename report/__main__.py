@@ -9,6 +9,7 @@ COMMANDS = {  # name -> (module, what it does)
     "compare": ("report.compare", "compare runs: losses, metrics, times, traffic"),
     "figures": ("report.figures", "draw runs: losses, times, traffic, accuracy"),
     "traces": ("report.traces", "sum up the communication in --trace runs"),
+    "waiting": ("report.waiting", "draw who computes and who waits, beside the best split"),
     "scaling": ("report.scaling", "fit a cost model to a sweep, and extrapolate"),
 }
 MOVED = {
