@@ -39,9 +39,13 @@ class Observer(threading.Thread):
     in its folder.
     """
 
-    def __init__(self, nodes: list[Node], folder: Path, breaks: Iterable[Break]) -> None:
+    def __init__(
+        self, nodes: list[Node], workers_of: list[int], folder: Path, breaks: Iterable[Break]
+    ) -> None:
         super().__init__(daemon=True)
         self.nodes = nodes
+        self.first_rank = [sum(workers_of[:node]) for node in range(len(nodes))]
+        self.world_size = sum(workers_of)
         self.folder = folder
         self.breaks = list(breaks)
         self.began = time.time()
@@ -57,17 +61,21 @@ class Observer(threading.Thread):
 
     def look(self) -> None:
         """Count the steps of every rank; take a snapshot and break what is due."""
-        for node in self.nodes:
-            self.count_steps(node.number)
+        for rank in range(self.world_size):
+            self.count_steps(rank)
         done = min(self.steps.values(), default=-1)
         if done >= len(self.snapshots):
             if not self.snapshots:
                 self.sample()
             now = lab_network.counters(self.nodes)
             self.snapshots += [now] * (done + 1 - len(self.snapshots))
-        for due in [b for b in self.breaks if self.steps.get(b.node, -1) >= b.step - 1]:
+        for due in [b for b in self.breaks if self.steps_of(b.node) >= b.step - 1]:
             self.breaks.remove(due)
             self.apply(due)
+
+    def steps_of(self, node: int) -> int:
+        """How many steps a node's first worker has ended; -1 before it has begun."""
+        return self.steps.get(self.first_rank[node], -1)
 
     def count_steps(self, rank: int) -> None:
         """Read what a rank has written since the last look."""
@@ -83,7 +91,7 @@ class Observer(threading.Thread):
         """Break something now."""
         print(f"netlab: {due}", file=sys.stderr, flush=True)
         if due.how == "kill":
-            self.workers[due.node].process.send_signal(signal.SIGKILL)
+            self.workers[self.first_rank[due.node]].process.send_signal(signal.SIGKILL)
         elif due.how == "cut":
             self.nodes[due.node].cut()
         else:
@@ -109,20 +117,21 @@ def run_workers(args: argparse.Namespace) -> int:
     folder = output_dir(args.command)
     if args.breaks and not folder:
         raise UserError("--cut, --kill and --slow follow the steps in the script's --output_dir")
-    observers = [Observer(nodes, folder, args.breaks)] if folder else []
+    observers = [Observer(nodes, args.workers, folder, args.breaks)] if folder else []
 
     def on_start(team: list[Worker]) -> None:
         if not folder:
             return
         if observers[-1].workers:  # of the run that has failed
             observers[-1].finish()
-            observers.append(Observer(nodes, folder, observers[-1].breaks))
+            observers.append(Observer(nodes, args.workers, folder, observers[-1].breaks))
         observers[-1].workers = team
         observers[-1].start()
 
-    place = Place(nodes[0].address, lambda rank: nodes[rank].prefix())
+    node_of = [node for node, count in zip(nodes, args.workers, strict=True) for _ in range(count)]
+    place = Place(nodes[0].address, lambda rank: node_of[rank].prefix())
     options = {"quiet": args.quiet, "place": place, "on_start": on_start}
-    result = launch_again(args.restarts, args.command, len(nodes), **options)
+    result = launch_again(args.restarts, args.command, len(node_of), **options)
     if args.quiet and result.code:
         print(result.summary(), file=sys.stderr)
     if folder:

@@ -10,7 +10,7 @@ from common.commands import Parser, program
 from common.errors import UserError
 from common.units import bits_per_second
 
-USAGE = "[shell] [--nodes N] [--rate RATE] SCRIPT [ARGUMENTS ...]"
+USAGE = "[shell] [--nodes N|W,W,...] [--rate RATE] SCRIPT [ARGUMENTS ...]"
 INSIDE = "NETLAB_OUTSIDE_PID"  # set by us for the process in the lab
 BREAKS = {
     "cut": "take the node's link down when its step begins",
@@ -41,7 +41,11 @@ def parse(argv: list[str], description: str | None = None) -> argparse.Namespace
     """The command line; raises UserError for what makes no sense."""
     parser = Parser(usage=f"{program()} {USAGE}", description=description, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--nodes", type=int, default=4, help="how many (default: 4)")
+    parser.add_argument(
+        "--nodes",
+        default="4",
+        help="how many, or each one's number of workers, as 4,2,1 (default: 4)",
+    )
     parser.add_argument(
         "--rate",
         default="1gbit",
@@ -58,13 +62,29 @@ def parse(argv: list[str], description: str | None = None) -> argparse.Namespace
     shell = argv[:1] == ["shell"]
     args = parser.parse_args(argv[shell:])
     args.shell = shell
-    if not 1 <= args.nodes <= lab_network.MOST_NODES:
-        raise UserError(f"--nodes {args.nodes}: must be 1 to {lab_network.MOST_NODES}")
+    args.workers = _workers(args.nodes)
+    args.nodes = len(args.workers)
+    if shell and max(args.workers) > 1:
+        raise UserError("shell: starts no workers; give --nodes the number of nodes")
     args.rate = _rates(args.rate, args.nodes)
     args.breaks = [_break(how, text, args.nodes) for how in BREAKS for text in getattr(args, how)]
     if not shell:
-        check(args.command, args.nodes)
+        check(args.command, sum(args.workers))
     return args
+
+
+def _workers(text: str) -> list[int]:
+    """The number of workers of each node."""
+    words = text.split(",")
+    if not all(word.isdecimal() for word in words):
+        raise UserError(
+            f"--nodes {text}: give a number of nodes, or each one's number of workers, as 4,2,1"
+        )
+    workers = [int(word) for word in words] if len(words) > 1 else [1] * int(text)
+    if not 1 <= len(workers) <= lab_network.MOST_NODES or not all(workers):
+        most = lab_network.MOST_NODES
+        raise UserError(f"--nodes {text}: must be 1 to {most} nodes, with a worker or more on each")
+    return workers
 
 
 def _rates(text: str, nodes: int) -> list[str]:

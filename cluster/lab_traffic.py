@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from common.record.traffic import expected_bytes
+from common.record.traffic import RECORDED, expected_bytes
 from common.tasks import BY_KEY
 
 Snapshot = Sequence[tuple[int, int]]  # bytes sent and received so far, of each node
@@ -35,7 +35,7 @@ def carried(
     nodes = []
     for node in range(len(rates)):
         sent, received = ([snap[node][way] for snap in snapshots] for way in (0, 1))
-        row = {"node": node, "rate": rates[node], "expected": expected(facts, node)}
+        row = {"node": node, "rate": rates[node], "expected": expected(facts, node, len(rates))}
         row["epochs"] = [
             (sent[end] - sent[start], received[end] - received[start])
             for start, end in pairwise(ends)
@@ -47,8 +47,8 @@ def carried(
     return {"rates": rates, "iterations": iterations, "snapshots": snapshots, "nodes": nodes}
 
 
-def expected(facts: dict, rank: int) -> tuple[float, float] | None:
-    """(sent, received) of a rank in an iteration, in bytes; None for what we do not know."""
+def expected(facts: dict, rank: int, nodes: int) -> tuple[float, float] | None:
+    """(sent, received) of a node in an iteration, in bytes; None for what we do not know."""
     if not facts:
         return None
     method = facts["arguments"].get("method") or facts["task"].removeprefix("task")
@@ -56,7 +56,8 @@ def expected(facts: dict, rank: int) -> tuple[float, float] | None:
     if facts["arguments"].get("gradient_dtype") == "bfloat16":
         size //= 2
     collectives = BY_KEY[method].collectives if method in BY_KEY else ()
-    if not collectives:
+    several = facts["world_size"] > nodes  # on a node: they also send past its link
+    if several or not collectives or not set(collectives) <= set(RECORDED):
         return None
     ways = [expected_bytes(op, rank, facts["world_size"], size) for op in collectives]
     return sum(sent for sent, _ in ways), sum(received for _, received in ways)

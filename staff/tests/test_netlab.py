@@ -282,6 +282,21 @@ def test_survivors_name_the_node_that_is_lost(tmp_path, how):
 
 @needs_lab
 @pytest.mark.slow
+def test_a_node_may_have_several_workers(tmp_path):
+    flags = ["--model_name_or_path", "tiny", "--max_steps", "5"]
+    done = run_lab(["--nodes", "2,1", "--slow", "1@3=500mbit"], "task2b", tmp_path, *flags)
+    assert done.returncode == 0, done.stderr
+    assert "node 1, step 3: its link is slowed to 500mbit" in done.stderr
+    facts = json.loads((tmp_path / "run.json").read_text())
+    assert facts["hosts"] == ["node0", "node0", "node1"]
+    link = 4 / 3 * facts["gradient_bytes"]  # of a ring of three: in at one end, out at the other
+    for node in json.loads((tmp_path / "netlab.json").read_text())["nodes"]:
+        assert node["expected"] is None
+        assert node["sent"] == pytest.approx(link, rel=0.02)
+
+
+@needs_lab
+@pytest.mark.slow
 def test_a_run_goes_on_after_a_worker_is_killed(tmp_path):
     flags = ["--model_name_or_path", "tiny", "--max_steps", "8", "--save_steps", "2"]
     lab = ["--nodes", "2", "--restarts", "1", "--kill", "1@5"]
@@ -370,7 +385,13 @@ def test_a_user_without_root_has_a_lab_too():
         ("--kill 1@0 x.py", "steps from 1"),
         ("--slow 1@2 x.py", "write NODE@STEP=RATE"),
         ("--slow 1@2=soon x.py", "rate 'soon'"),
-        ("--nodes two x.py", "[shell] [--nodes N] [--rate RATE] SCRIPT"),
+        (
+            "--nodes two x.py",
+            "--nodes two: give a number of nodes, or each one's number of workers",
+        ),
+        ("--nodes 2,0 x.py", "--nodes 2,0: must be 1 to 254 nodes, with a worker or more on each"),
+        ("shell --nodes 2,1", "shell: starts no workers; give --nodes the number of nodes"),
+        ("--node 2 x.py", "[shell] [--nodes N|W,W,...] [--rate RATE] SCRIPT"),
         ("--nodes 2", "no script given"),
         ("--nodes 2 nowhere.py", "no script nowhere.py"),
     ],
