@@ -11,10 +11,10 @@ PAIR = "            list(text_a),\n            None if text_b[0] is None else li
 JOINED = '            [f"{a} {b}" for a, b in zip(text_a, text_b, strict=True)],\n'
 LONGEST = 'truncation="longest_first"'
 MOST = "            max_length=max_length,\n            return_attention_mask"
-IDS = "ids = [token for row in encoded[name] for token in row]\n            flat[name].append("
-CUT = IDS.replace("in row]", "in row[:max_length]]")
-LENGTHS = 'lengths += map(len, encoded["input_ids"])'
-CUT_LENGTHS = 'lengths += [min(len(row), max_length) for row in encoded["input_ids"]]'
+IDS = "itertools.chain.from_iterable(encoded[name])"
+CUT = "token for row in encoded[name] for token in row[:max_length]"
+LENGTHS = "offsets.append(offsets[-1] + len(row))"
+CUT_LENGTHS = "offsets.append(offsets[-1] + min(len(row), max_length))"
 UNTYPED = '**{k: v for k, v in batch.items() if k != "token_type_ids"}'
 FLIPPED = '**batch | {"labels": 1 - batch["labels"]}'
 PREDICTED = "**collate(batch, data.tokenizer, model.device)"

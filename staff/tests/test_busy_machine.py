@@ -17,8 +17,8 @@ LIMITS = Limits(seconds=100.0, idle=12.0)
         (20, 0.1, 0.1, "idle"),  # heartbeats alone
         (20, 0.1, 40.0, ""),  # other programs have the cores
         (20, 2.0, 0.0, ""),
-        (150, 50.0, 80.0, "time"),  # of four workers: 20 s each
-        (150, 50.0, 240.0, ""),
+        (150, 50.0, 40.0, "time"),
+        (150, 50.0, 80.0, ""),  # of four workers, of which each holds up the others
         (350, 50.0, 4000.0, "time"),  # there is an end to patience
     ],
 )

@@ -79,14 +79,16 @@ def task_of(order, epochs=2, size=BATCH):
         ]
         ends = [SimpleNamespace(after=len(order(0, rank)) // size)]
         ranks.append(SimpleNamespace(steps=steps, evaluations=ends))
-    seen = SimpleNamespace(steps=len(ranks[0].steps), ranks=ranks)
+    seen = SimpleNamespace(steps=len(ranks[0].steps), ranks=ranks, weighted=False)
     setting = SimpleNamespace(epochs=epochs)
     evidence = SimpleNamespace(ranks=ranks, seen=seen, setting=setting)
     return SimpleNamespace(
+        task=SimpleNamespace(weighted=False),
         known_rows=lambda _, split="train": range(ROWS) if split == "train" else range(ROWS, 80),
         runs={"adamw": evidence},
         workers=RANKS,
         batch=BATCH,
+        parts=[BATCH] * RANKS,
         rows=lambda *_: ROWS,
     )
 
