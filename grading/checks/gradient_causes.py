@@ -120,9 +120,10 @@ def by_scale(coefficients, norms, clipping, shares):
             "your gradients equal the average of clipped gradients: clip after averaging",
         )
     summed = (size * shares * clip(size * mean, most), before * size * shares)
-    if any(everywhere(coefficients, expected) for expected in summed):
+    even = alike(shares, np.full(size, 1 / size))  # otherwise by_shares explains it
+    if even and any(everywhere(coefficients, expected) for expected in summed):
         return scaled(size, "summed", "summed, not divided by the world size")
-    if everywhere(coefficients, shares * clip(mean / size, most) / size):
+    if even and everywhere(coefficients, shares * clip(mean / size, most) / size):
         return scaled(1 / size, "divided_twice", "divided by the world size twice")
     if everywhere(coefficients, shares):
         return Cause("not_clipped", "the gradients are not clipped to --max_grad_norm")
