@@ -64,7 +64,7 @@ def save_model(model, tokenizer, folder: Path, weights: dict | None = None) -> N
     part = folder / "saving.part"
     shutil.rmtree(part, ignore_errors=True)
     try:
-        model.save_pretrained(part, state_dict=weights)
+        model.save_pretrained(part, **({"state_dict": weights} if weights else {}))
         tokenizer.save_pretrained(part)
         mode = (part / "config.json").stat().st_mode  # by the umask; safetensors writes 0600
         for file in part.iterdir():
