@@ -80,9 +80,10 @@ def _workers(text: str) -> list[int]:
         raise UserError(
             f"--nodes {text}: give a number of nodes, or each one's number of workers, as 4,2,1"
         )
-    workers = [int(word) for word in words] if len(words) > 1 else [1] * int(text)
-    if not 1 <= len(workers) <= lab_network.MOST_NODES or not all(workers):
-        most = lab_network.MOST_NODES
+    most = lab_network.MOST_NODES
+    alone = [1] * min(int(words[0]), most + 1)
+    workers = [int(word) for word in words] if len(words) > 1 else alone
+    if not 1 <= len(workers) <= most or not all(workers):
         raise UserError(f"--nodes {text}: must be 1 to {most} nodes, with a worker or more on each")
     return workers
 

@@ -3,6 +3,7 @@
     checkpoint-<step>/
       config.json model.safetensors tokenizer*    the model: works as --model_name_or_path
       training.pt                                 optimizer and scheduler
+      shards/                                     each rank's part of a sharded optimizer's state
       rank<R>.pt                                  each rank's random states, and its steps so far
       complete                                    written last: what run this is of, and how far
 
@@ -128,8 +129,7 @@ class Checkpoints:
     def remove_others(self):
         """Remove all checkpoints of this folder but those that are kept."""
         for old in self.folder.glob("checkpoint-*"):
-            step = old.name.removeprefix("checkpoint-")
-            if step.isdigit() and int(step) not in self.kept:
+            if step_of(old) not in (0, *self.kept):
                 (old / COMPLETE).unlink(missing_ok=True)  # first: what is half there is not trusted
                 shutil.rmtree(old, ignore_errors=True)  # other ranks may remove it, too
 
@@ -163,7 +163,7 @@ class Checkpoints:
                 "takes the one before, or starts afresh"
             ) from None
         self.random_states = mine["random_states"]
-        steps = (int(old.name.removeprefix("checkpoint-")) for old in complete_ones(self.folder))
+        steps = map(step_of, complete_ones(self.folder))
         self.kept = sorted(step for step in steps if step <= self.progress.step)
         return mine["lines"]
 
@@ -180,8 +180,8 @@ class Checkpoints:
         if self.sharded:
             set_whole_weights(self.model, load_file(folder / "model.safetensors"))
             load_state(self.optimizer, folder / SHARDS)
-            training = self.optimizer.state_dict() | read_tensors(folder / TRAINING)
-            training["state"] = self.optimizer.state_dict()["state"]
+            state = self.optimizer.state_dict()["state"]
+            training = read_tensors(folder / TRAINING) | {"state": state}
         elif self.world.rank == 0 or all(here):
             load_model(self.model, folder / "model.safetensors")
             training = read_tensors(folder / TRAINING)

@@ -2,12 +2,11 @@
 
 import hashlib
 import json
-import math
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from common.data.loader import Data
+from common.data.loader import Data, steps_of_run
 from common.data.uneven import UnevenBatches
 
 import torch
@@ -62,10 +61,9 @@ class OwnBatches(UnevenBatches):
         super().__init__(splits, None, args, world)
         self.own = own
 
-    def split(self, rows, _, device):
-        """A step's rows as micro-batches."""
-        parts = [rows[at : at + self.micro] for at in range(0, len(rows), self.micro)]
-        return [(to(device, self.own.collate(part)), len(part) / len(rows)) for part in parts]
+    def collate(self, rows, _, device):
+        """The batch of some examples, on the device."""
+        return to(device, self.own.collate(rows))
 
 
 def to(device, batch):
@@ -80,8 +78,7 @@ def load_own(own, args, world):
     wanted = ["train"] * args.do_train + ["dev"] * args.do_eval
     splits: dict[str, Any] = {split: Examples(own, own.load_split(args, split)) for split in wanted}
     batches = OwnBatches(own, splits, args, world)
-    total = math.ceil(args.num_train_epochs * len(batches))
-    total = args.max_steps if args.max_steps > 0 and len(batches) else total
+    total = steps_of_run(args, batches)
     nothing = SimpleNamespace(save_pretrained=lambda _: None)  # there is no tokenizer
     return model, Data(own, nothing, splits, batches, total, args.per_gpu_eval_batch_size)
 

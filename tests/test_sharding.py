@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 from cluster.launch import Place, launch
 from common.shards import Shards
+from report.runs import load_run
 from tests.workers import ROOT, sample
 
 import pytest
@@ -36,9 +37,7 @@ def run(tmp_path_factory, template):
             command.split(), workers, quiet=True, env=env, place=Place(template=template)
         )
         assert result.code == 0, result.summary()
-        files = sorted(folder.glob("steps.rank*.jsonl"))
-        ranks = [[json.loads(line)["loss"] for line in file.open()] for file in files]
-        return folder, torch.tensor(ranks).mean(0)
+        return folder, torch.tensor(load_run(folder).losses)
 
     return run
 

@@ -34,11 +34,15 @@ def load_data(args, glue_task, tokenizer, world, kind):
     """
     splits = load_splits(args, glue_task, tokenizer)
     batches = kind(splits, tokenizer, args, world)
-    total_steps = math.ceil(args.num_train_epochs * len(batches))
+    total, size = steps_of_run(args, batches), args.per_gpu_eval_batch_size
+    return Data(glue_task, tokenizer, splits, batches, total, size)
+
+
+def steps_of_run(args, batches):
+    """The optimizer steps of a run: --max_steps, or the epochs' worth; 0 without a training set."""
     if args.max_steps > 0 and len(batches):
-        total_steps = args.max_steps
-    size = args.per_gpu_eval_batch_size
-    return Data(glue_task, tokenizer, splits, batches, total_steps, size)
+        return args.max_steps
+    return math.ceil(args.num_train_epochs * len(batches))
 
 
 def load_splits(args, glue_task, tokenizer):
@@ -110,7 +114,11 @@ class TrainingBatches:
     def split(self, rows, tokenizer, device):
         """A step's rows as micro-batches: one, unless --gradient_accumulation_steps is more."""
         parts = [rows[at : at + self.micro] for at in range(0, len(rows), self.micro)]
-        return [(collate(part, tokenizer, device), len(part) / len(rows)) for part in parts]
+        return [(self.collate(part, tokenizer, device), len(part) / len(rows)) for part in parts]
+
+    def collate(self, rows, tokenizer, device):
+        """The batch of some rows, on the device."""
+        return collate(rows, tokenizer, device)
 
 
 def collate(rows, tokenizer, device):
