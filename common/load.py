@@ -1,8 +1,10 @@
 """What every worker starts from: the same model, and data that all ranks share."""
 
+from common.data.differing import first_differences
 from common.data.glue import find_glue_task
 from common.data.loader import TrainingBatches, load_data
 from common.data.uneven import UnevenBatches
+from common.errors import UserError
 from common.models.bert import load_model, weights_digest
 from common.own_run import load_own
 from common.own_task import OWN_TASKS
@@ -14,7 +16,7 @@ def load(args, world):
     """The model, on this worker's device, and its `Data`.
 
     Raises UserError for a model or data that cannot be loaded, and where data or weights are not
-    the same on all ranks: it names the ranks that differ.
+    the same on all ranks: it names the ranks that differ, and the first row that does.
     """
     own = OWN_TASKS.get(args.task_name)
     model, data = load_own(own, args, world) if own else load_glue(args, world)
@@ -26,7 +28,11 @@ def load(args, world):
         if not own:
             facts[f"the number of tokens of {name}"] = rows.offsets[-1]
         facts[f"the data of {name}"] = rows.digest
-    check_identical_across_ranks(world, facts)
+    try:
+        check_identical_across_ranks(world, facts)
+    except UserError as error:
+        lines = first_differences(world, data.splits, data.tokenizer)
+        raise UserError("\n".join([str(error), *lines])) from None
     return model, data
 
 

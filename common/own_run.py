@@ -48,10 +48,15 @@ class Examples(list):
 
     def __init__(self, own, rows):
         super().__init__(rows)
+        self.own = own
         sha = hashlib.sha256()
         for name, tensor in own.collate(self).items():
             sha.update(name.encode() + tensor.contiguous().numpy().tobytes())
         self.digest = sha.hexdigest()
+
+    def head(self, count):
+        """The first examples."""
+        return Examples(self.own, self[:count])
 
 
 class OwnBatches(UnevenBatches):

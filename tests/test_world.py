@@ -227,12 +227,27 @@ def test_scripts_that_differ_are_reported(crew):
 
 
 def test_data_that_differ_are_told_before_the_first_step(crew):
-    rows, tokens, digest = differ(f"--data_dir {sample(crew.folder / 'other', 60)}", crew)
+    rows, tokens, digest, row = differ(f"--data_dir {sample(crew.folder / 'other', 60)}", crew)
     assert rows in both("the number of rows of train", 64, 60)
     assert "- the number of tokens of train is " in tokens
     digests = re.findall("'[0-9a-f]{64}'", digest)
     name = "the data of train"
     assert digest in both(name, *digests) + both(name, *digests[::-1])
+    assert row == "- the first row of train that differs is row 61, which rank 1 does not have"
+
+
+def test_the_first_row_that_differs_is_shown(crew):
+    other = sample(crew.folder / "other")
+    lines = (other / "train.tsv").read_text().splitlines(keepends=True)
+    for row in (23, 40):  # lines[0] is the header
+        label = "not_entailment" if "not_" not in lines[row] else "entailment"
+        lines[row] = lines[row].rpartition("\t")[0] + f"\t{label}\n"
+    (other / "train.tsv").write_text("".join(lines))
+    *_, row = differ(f"--data_dir {other}", crew)
+    shown = r"- the first row of train that differs is row 23: '\.\.\..* \[SEP\], label (0|1)' at "
+    found = re.fullmatch(shown + r"rank 0 and '(\.\.\..* \[SEP\], label) (0|1)' at rank 1", row)
+    assert found, row
+    assert found[1] != found[3]
 
 
 def test_weights_that_differ_are_told_before_the_first_step(crew):

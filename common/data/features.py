@@ -47,6 +47,16 @@ class Features(torch.utils.data.Dataset):
     def __len__(self):
         return len(self.offsets) - 1
 
+    def head(self, count):
+        """The Features of the first examples."""
+        tensors = {
+            name: self.tensors[name][: self.offsets[: count + 1][-1]] for name in self.ragged
+        }
+        tensors["offsets"] = self.tensors["offsets"][: count + 1]
+        if "labels" in self.tensors:
+            tensors["labels"] = self.tensors["labels"][:count]
+        return Features(tensors)
+
     def __getitem__(self, i):
         i = range(len(self))[i]  # -1 is the last, and IndexError is raised past it
         place = slice(self.offsets[i], self.offsets[i + 1])
