@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from common.errors import UserError
 from common.units import bits_per_second
@@ -119,9 +120,12 @@ def build(rates: list[str], latency: str | None = None) -> list[Node]:
     run_command(
         "mount", "-t", "tmpfs", "lab", "/run"
     )  # ours alone: `ip netns` keeps its names there
+    nodes = [Node(number) for number in range(len(rates))]
+    names = ["127.0.0.1 localhost", *(f"{node.address} {node.name}" for node in nodes)]
+    Path("/run/hosts").write_text("\n".join(names) + "\n")
+    run_command("mount", "--bind", "/run/hosts", "/etc/hosts")
     ip("link", "add", "name", "lab", "type", "bridge")
     ip("link", "set", "lab", "up")
-    nodes = [Node(number) for number in range(len(rates))]
     for node, rate in zip(nodes, rates, strict=True):
         ip("netns", "add", node.name)
         ends = f"{node.port} type veth peer name eth0 netns {node.name}"

@@ -311,6 +311,15 @@ def test_torchrun_inside_a_slurm_job_wins():
     assert launchers.find_launcher({}) is None
 
 
+def test_torchrun_on_several_nodes_is_advised_where_restarts_would_not_meet():
+    shared = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_MAX_RESTARTS": "3"}
+    shared |= {"GROUP_WORLD_SIZE": "2"}
+    assert "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in launchers.advice(shared)
+    for name, value in (("USE_AGENT_STORE", "False"), ("MAX_RESTARTS", "0")):
+        assert not launchers.advice(shared | {f"TORCHELASTIC_{name}": value})
+    assert not launchers.advice(shared | {"GROUP_WORLD_SIZE": "1"})
+
+
 @pytest.mark.parametrize(
     ("nodelist", "first"),
     [

@@ -7,12 +7,25 @@ ENVIRONMENTS = {
     "torchrun": ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
     "srun": ("SLURM_PROCID", "SLURM_NTASKS", "MASTER_ADDR", "MASTER_PORT"),
 }
+MOST_RESTARTS = "TORCHELASTIC_MAX_RESTARTS"
 RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")  # torchrun's, cluster.launch's
 
 
 def restarts(env):
     """How often the launcher has started this run again, after a worker failed or was preempted."""
     return max(int(env.get(name) or 0) for name in RESTARTS)
+
+
+def advice(env):
+    """What to print where torchrun can restart workers, but they would not find each other."""
+    nodes, restarts = (int(env.get(name) or 0) for name in ("GROUP_WORLD_SIZE", MOST_RESTARTS))
+    if nodes < 2 or not restarts or env.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return ""
+    return (
+        "torchrun --max-restarts on several nodes: each node counts restarts by itself, so workers "
+        "that are restarted may not find each other; set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for "
+        "torchrun on every node"
+    )
 
 
 def find_launcher(env):

@@ -10,7 +10,7 @@ from datetime import timedelta
 from common.errors import UserError
 from common.workers import meeting_file
 from common.workers.heartbeat import PeerLostError, ending_after
-from common.workers.launchers import restarts
+from common.workers.launchers import advice, restarts
 from common.workers.network import addresses, resolve
 
 import torch.distributed as dist
@@ -29,6 +29,8 @@ def open_store(args, rank, size, deadline):
         store, _, _ = next(dist.rendezvous("env://", rank, size, timeout=timeout))
         if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
             return store  # rank 0 serves a new one after each restart
+        if rank == 0 and (text := advice(os.environ)):
+            print(text, file=sys.stderr)
         # The agent's store still holds what the workers wrote before a restart.
         return dist.PrefixStore(f"restart{restarts(os.environ)}", store)
     place = f"{args.master_ip}:{args.master_port}"

@@ -5,18 +5,20 @@ would have left. Each test resumes a copy.
 """
 
 import json
+import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
 
+from cluster import lab_network
 from common.checkpoint import COMPLETE, TRAINING, read_tensors, write_tensors
 from common.load import load
 from common.models.evaluate import evaluate
 from common.models.optimizer import make_optimizer
 from common.record.record import Record
-from tests.workers import DEADLINE, FLAGS, ROOT, Crew, ending
+from tests.workers import DEADLINE, FLAGS, ROOT, Crew, ending, marked
 
 import numpy
 import psutil
@@ -24,6 +26,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+REFUSED = lab_network.missing()
 SIZES = {"task1": 1, "task2a": 3, "task2b": 2, "task3": 3}
 # 64 rows: 6 steps an epoch with three workers, and the last of them with fewer rows.
 TRAIN = "--max_steps -1 --num_train_epochs 2 --do_eval --dropout 0.1 --per_gpu_train_batch_size 2"
@@ -353,6 +356,48 @@ def test_torchrun_goes_on_after_a_worker_is_killed(whole_runs, tmp_path):
                 ]
                 killed.kill()
                 code = agent.wait(DEADLINE)
+            text.seek(0)
+            assert code == 0, text.read()
+        assert json.loads((crew.output / "run.json").read_text())["resumed"]
+        assert_same(whole_runs("task2b").output, crew.output, 2)
+
+
+AGENTS = """if 1:
+    import subprocess, sys
+    from cluster.lab_network import build
+    nodes = build(["1gbit", "1gbit"])
+    agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--max-restarts", "3"]
+    agent += "--rdzv-backend c10d --rdzv-endpoint node0:29500 --rdzv-id restarted".split()
+    agents = [subprocess.Popen([*node.prefix(), *agent, *sys.argv[1:]]) for node in nodes]
+    sys.exit(any([agent.wait() for agent in agents]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(bool(REFUSED), reason=REFUSED or "there is a lab")
+def test_two_agents_on_two_nodes_go_on_after_a_worker_is_killed(whole_runs, tmp_path):
+    with Crew(tmp_path / "cut") as crew:
+        command = [sys.executable, "-c", AGENTS, "task2b/run_glue.py", "--resume", "--save_steps"]
+        command += f"1 {FLAGS} {TRAIN} --data_dir {crew.data} --output_dir {crew.output}".split()
+        mark = {"LAB_TEST": str(tmp_path), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        with open(tmp_path / "text", "w+") as text:
+            lab = subprocess.Popen(
+                lab_network.inside(command),
+                cwd=ROOT,
+                env={**os.environ, **mark, "OMP_NUM_THREADS": "1"},
+                stdout=text,
+                stderr=subprocess.STDOUT,
+            )
+            with ending(lab):
+                crew.wait_until(lambda: crew.steps(0) > 2)
+                (killed,) = [
+                    process
+                    for process in marked("LAB_TEST", str(tmp_path))
+                    if process.environ().get("RANK") == "1"
+                ]
+                killed.kill()
+                code = lab.wait(DEADLINE)
             text.seek(0)
             assert code == 0, text.read()
         assert json.loads((crew.output / "run.json").read_text())["resumed"]
