@@ -32,7 +32,8 @@ class Task:
     synchronization it measures by default. `demo` has its further short runs in `make demo`. A
     `further` task is not part of the assignment: what runs, reports on or grades all tasks leaves
     it out unless it is named. Where gradients are `weighted` by their examples, workers may read
-    unequal parts of a batch. `path` is the script's of a variant, in a folder with others.
+    unequal parts of a batch. `sharded` is what each worker keeps only its part of: of weights,
+    gradients and optimizer_state. `path` is the script's of a variant, in a folder with others.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Task:
     demo: tuple[ShortRun, ...] = ()
     further: bool = False
     weighted: bool = False
+    sharded: tuple[str, ...] = ()
     path: str = ""
 
     @property
@@ -127,7 +129,7 @@ TABLE = (
         weighted=True,
     ),
 )
-VARIANTS = (  # not graded
+VARIANTS = (  # graded, as further tasks are, where they are named
     Task(
         "overlap",
         "2(b), further",
@@ -154,6 +156,7 @@ VARIANTS = (  # not graded
         base="task2b",
         collectives=("all_reduce", "all_gather"),
         further=True,
+        sharded=("optimizer_state",),
         path="task6/zero1.py",
     ),
     Task(
@@ -163,6 +166,7 @@ VARIANTS = (  # not graded
         base="zero1",
         collectives=("all_to_all", "all_gather"),
         further=True,
+        sharded=("optimizer_state", "gradients"),
         path="task6/zero2.py",
     ),
     Task(
@@ -172,6 +176,7 @@ VARIANTS = (  # not graded
         base="task3",
         collectives=("all_gather", "reduce_scatter"),
         further=True,
+        sharded=("optimizer_state", "gradients", "weights"),
         path="task6/fsdp.py",
     ),
 )

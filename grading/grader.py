@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from common.errors import UserError
-from common.tasks import TASKS
+from common.tasks import SCRIPTS
 from grading import rubric
 from grading.checks.ended_early import outcome_of
 from grading.checks.graded_task import GradedTask
@@ -141,7 +141,7 @@ class Submission:
         if name not in self.graded:
             asked = rubric.settings_of(rubric.load(tasks=[name]), name)
             settings = [one for one in asked if not self.settings or one in self.settings]
-            self.graded[name] = self.runner.run_task(TASKS[name], settings, self.tolerances)
+            self.graded[name] = self.runner.run_task(SCRIPTS[name], settings, self.tolerances)
         return self.graded[name]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import UserError
-from common.tasks import TASKS
+from common.tasks import SCRIPTS
 
 import yaml
 
@@ -107,8 +107,8 @@ def parse(file: Path) -> dict[str, dict[str, str]]:
         raise ValueError(f"it is larger than {LARGEST:,} bytes")
     found = yaml.load(text.decode(), Loader) or {}
     for task, row in found.items():
-        if task not in (*TASKS, DEFAULT):
-            raise ValueError(f"there is no task {task!r}: {', '.join(TASKS)}, or {DEFAULT}")
+        if task not in (*SCRIPTS, DEFAULT):
+            raise ValueError(f"there is no task {task!r}: {', '.join(SCRIPTS)}, or {DEFAULT}")
         if not isinstance(row, dict) or not all(isinstance(text, str) for text in row.values()):
             raise ValueError(f"{task} needs `script:` and `arguments:`")
         if unknown := set(row) - set(KEYS):

@@ -41,6 +41,9 @@ OF_TASK = {  # task -> how a choice, a switch, a file or a folder may be called 
     "task3": r"(task|part)?_?3|ddp|distributed_?data_?parallel",
     "task4": r"(task|part)?_?4|traffic|profil\w*",
     "task5": r"(task|part)?_?5|uneven|heterogeneous",
+    "zero1": r"zero_?1",
+    "zero2": r"zero_?2",
+    "fsdp": r"fsdp2?|fully_?shard(ed)?",
 }
 
 

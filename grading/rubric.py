@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from common.errors import UserError
-from common.tasks import TASKS
+from common.tasks import SCRIPTS
 from grading.checks import CHECKS, DEFAULT_SETTING, SETTING_OF
 from grading.inputs import SETTINGS
 from grading.results import VISIBILITIES
@@ -90,10 +90,14 @@ BY_HEADING = {  # section of MISTAKES -> the causes that it explains
     ),
     "Discard the first iteration": ("first_iteration_timed", "not_timed"),
     "Counting bytes": ("wrong_traffic",),
+    "Only a part for each worker": ("not_sharded",),
+    "One norm of all slices": ("clipped_by_local_norm", "padding_counted"),
+    "Gather what was updated": ("not_gathered", "gathered_old_weights"),
+    "Save the whole model": ("not_saved", "saved_wrong"),
     "Runs to the end": ("crashed", "memory", "no_training", "missing", "tampered"),
 }
 SECTIONS = {  # task or cause -> where the handout explains it
-    **{name: f"{name}/README.md" for name in TASKS},
+    **{name: f"{task.folder}/README.md" for name, task in SCRIPTS.items()},
     **{
         cause: f'{MISTAKES}, "{heading}"'
         for heading, causes in BY_HEADING.items()
@@ -161,7 +165,7 @@ def load(file: Path = FILE, tasks: Collection[str] | None = None) -> list[Check]
 
 def load_further(file: Path = FILE) -> list[Check]:
     """The checks of the further tasks that a rubric has."""
-    names = [name for name, task in TASKS.items() if task.further]
+    names = [name for name, task in SCRIPTS.items() if task.further]
     facts = yaml.safe_load(Path(file).read_text())
     return [check for check in parse_all(facts, "further") if check.task in names]
 
@@ -209,8 +213,8 @@ def parse(task: str, name: str, points: float, facts: dict) -> Check:
 
 def problem_of(check: Check) -> str:
     """What is wrong with a check, and what to do; "" if nothing is."""
-    if check.task not in TASKS:
-        return f"there is no task {check.task}; common/tasks.py has {', '.join(TASKS)}"
+    if check.task not in SCRIPTS:
+        return f"there is no task {check.task}; common/tasks.py has {', '.join(SCRIPTS)}"
     unknown = {check.name, *check.needs, *check.void} - set(CHECKS)
     if unknown:
         return f"there is no check {', '.join(sorted(unknown))}; there are {', '.join(CHECKS)}"

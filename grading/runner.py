@@ -17,6 +17,8 @@ from grading.checks.graded_task import GradedTask
 from grading.checks.observation import Observation, Rank
 from grading.checks.reader import ending, read_rank
 from grading.checks.replayed import comparable, rows_read
+from grading.checks.saved_model import read_saved
+from grading.checks.sharded import overlapping
 from grading.checks.written import find_texts, read_texts
 from grading.commands import command_of, environment_of, placeholders
 from grading.hand_in.archive import copy
@@ -129,6 +131,7 @@ class Runner:
             ranks = [read_rank(observed, rank) for rank in range(graded.workers)]
             seen = Observation(ranks, ended, folder, read_texts([folder, output], before))
             seen.weighted = graded.task.weighted
+            seen.saved = read_saved(output) if graded.task.sharded else {}
         if ended.reason:
             drop_unfinished(ranks)
         name = f"{setting.name}-{graded.workers}" if setting.steps else setting.name
@@ -204,4 +207,6 @@ def why_no_reference(seen: Observation) -> str:
         return "the model is not called with input_ids, so its rows could not be seen"
     if any(rank.broken for rank in ranks):
         return "the probe's record of the run is damaged"
+    if overlapping(seen):
+        return "some weights are updated by several ranks, and others by one"
     return ""

@@ -73,7 +73,7 @@ def own_gradients(seen: Observation, step: int, found: dict) -> dict:
     of_ranks = []
     for rank in seen.ranks:
         one = rank.steps[step]
-        if one.local is None:  # not logged in this setting: only a wrong scale can be told
+        if one.local is None or not one.local.any():  # not logged: only a scale can be told
             return {"local": [found["clipped"][step]], "norms": [found["norm"][step]]}
         places = find_names(rank.names, found["names"])
         of_ranks.append([one.local[at] if at is not None else one.local[0] * 0 for at in places])

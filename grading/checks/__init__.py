@@ -4,6 +4,7 @@ from grading.checks.byte_counts import traffic
 from grading.checks.output import metric, printed, timing
 from grading.checks.rows import batch, data, shuffle
 from grading.checks.running import collectives, runs
+from grading.checks.sharded import saved, shards
 from grading.checks.values import clipping, gradients, identical, loss, parameters, start
 from grading.checks.world_size import workers
 
@@ -23,12 +24,14 @@ CHECKS = {
     "timing": timing,
     "metric": metric,
     "traffic": traffic,
+    "shards": shards,
+    "saved": saved,
     "workers": workers,
 }
-# The setting whose run a check looks at; `runs` and `identical` look at every run there is.
+# The setting whose run a check looks at; `runs`, `identical` and `shards` look at every run.
 SETTING_OF = {
     **dict.fromkeys(("batch", "data", "shuffle", "parameters"), "adamw"),
-    **dict.fromkeys(("printed", "timing", "metric"), "adamw"),
+    **dict.fromkeys(("printed", "timing", "metric", "saved"), "adamw"),
     "clipping": "clipped",
     "workers": "few",
 }

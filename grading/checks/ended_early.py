@@ -6,7 +6,13 @@ from grading.checks.graded_task import GradedTask
 from grading.results import FAILED, PASSED, Outcome, not_run, unknown
 
 OF_EPOCHS = ("data", "shuffle")  # what was not read may have come in the rest of the epoch
-REPORTED = ("printed", "timing", "metric", "traffic")  # some of it is reported at the end of a run
+REPORTED = (
+    "printed",
+    "timing",
+    "metric",
+    "traffic",
+    "saved",
+)  # some of it is reported at the end of a run
 BETWEEN_RANKS = ("batch", "gradients", "clipping", "identical")  # mean nothing on the same rows
 
 

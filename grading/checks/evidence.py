@@ -99,17 +99,36 @@ class Evidence:
         return np.stack(rows)
 
     def gradient(self, step: int, rank: int) -> np.ndarray:
-        """The gradients that a rank updated with (tensors, WIDTH); steps count from 0."""
-        return self.of_rank(rank, self.ranks[rank].steps[step].gradients)
+        """The gradients that a rank updated with (tensors, WIDTH); steps count from 0.
+
+        If each rank updates its part of the weights alone, those of all ranks together.
+        """
+        steps = [one.steps[step] for one in self.ranks]
+        return self.assembled(rank, [s.gradients for s in steps], [s.parts for s in steps])
 
     def weights(self, step: int, rank: int) -> np.ndarray:
-        """A rank's weights after that update."""
-        return self.of_rank(rank, self.ranks[rank].steps[step].after)
+        """A rank's weights after that update; of all ranks together, if each holds its part."""
+        after = [one.steps[step].after for one in self.ranks]
+        return self.assembled(rank, after, [one.parts for one in self.ranks])
+
+    def first_weights(self, rank: int) -> np.ndarray:
+        """The same before the first update."""
+        start = [one.start for one in self.ranks]
+        return self.assembled(rank, start, [one.parts for one in self.ranks])
+
+    def assembled(self, rank: int, arrays: list, parts: list) -> np.ndarray:
+        """A rank's sketches in the reference's order; where all hold parts, the sum of the ranks'.
+
+        `parts` has what each rank holds of each tensor; None for all of it.
+        """
+        if any(one is None for one in parts):
+            return self.of_rank(rank, arrays[rank])
+        return np.sum([self.of_rank(r, array) for r, array in enumerate(arrays)], axis=0)
 
     def start(self) -> Deviation:
         """How far the ranks' first weights are from the checkpoint's."""
         wanted = self.reference["start"]
-        pairs = [(0, r, self.of_rank(r, one.start), wanted) for r, one in enumerate(self.ranks)]
+        pairs = [(0, rank, self.first_weights(rank), wanted) for rank in range(self.size)]
         return self.deviation(pairs, 1e-6)
 
     def losses(self, allowed: float) -> Deviation | None:

@@ -2,6 +2,7 @@
 
 from grading.checks.evidence import Deviation, Evidence
 from grading.checks.observation import BOOKKEEPING
+from grading.checks.sharded import by_shards
 from grading.checks.tensor_causes import by_clipping, by_rest, by_tensors
 from grading.checks.wording import formula, ranks_text
 from grading.results import Cause
@@ -272,6 +273,7 @@ def clip(norm: float, most: float) -> float:
 
 # In this order: the first that has an explanation is right.
 EXPLANATIONS = (
+    by_shards,
     by_zeros,
     by_reduction,
     by_passes,

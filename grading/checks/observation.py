@@ -45,6 +45,11 @@ class Step:
     own: list = field(default_factory=list)  # those of the gradients before they are averaged
     local: Any = None  # these gradients' sketches, if they were taken
     local_norm: float = 0.0
+    parts: list | None = None  # [first, last) of what the optimizer updates, by tensor; None: all
+    norm: float = 0.0  # of the gradients that the optimizer reads
+    outside: int = 0  # elements of these that are not 0, and no weight's
+    updated: Any = None  # the weights when the update has ended, like gradients
+    memory: dict = field(default_factory=dict)  # bytes of weights, gradients and optimizer_state
 
     @property
     def rows(self) -> list:
@@ -79,6 +84,7 @@ class Rank:
 
     names: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
+    parts: list | None = None  # [first, last) of the weights that it holds; None: all
     ddp: bool = False
     start: Any = None  # the first weights (tensors, WIDTH)
     steps: list[Step] = field(default_factory=list)
@@ -98,6 +104,7 @@ class Observation:
     root: Path = Path()
     written: str = ""  # the text of the files that it wrote
     weighted: bool = False  # whether every rank's gradient counts by its examples
+    saved: dict = field(default_factory=dict)  # sketches of the tensors that it saved, by name
 
     def shares(self, step: int) -> np.ndarray:
         """What the ranks' own gradients count for in a step's mean: (ranks), of sum 1."""

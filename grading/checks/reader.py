@@ -64,10 +64,11 @@ class Reader:
         self.collectives = []
         self.weights_changed_early = False
 
-    def model(self, names, sizes, ddp):
+    def model(self, names, sizes, parts, ddp):
         """A model was called for the first time."""
         if not self.rank.names:
             self.rank.names, self.rank.sizes = [str(name) for name in names], sizes
+            self.rank.parts = parts
         self.rank.ddp = self.rank.ddp or ddp
 
     def weights(self, weights, checksums):
@@ -84,6 +85,11 @@ class Reader:
         """An update has changed the weights."""
         self.current, self.checksums = unpack(weights), checksums
         self.rank.steps[-1].after, self.rank.steps[-1].checksums = self.current, checksums
+        self.rank.steps[-1].updated = self.current
+
+    def memory(self, **held):
+        """What was held when an update had ended."""
+        self.rank.steps[-1].memory = {name: int(held[name]) for name in sorted(held)}
 
     def forward(self, grad, span, training, rows, loss, logits):
         """The model was called."""
@@ -127,7 +133,9 @@ class Reader:
         before, norm = self.local_sum or (0.0, 0.0)
         self.local_sum = before + unpack(gradients), (norm**2 + squares) ** 0.5
 
-    def step(self, gradients, rate, decay, optimizer, seconds, held, content, spent):  # noqa: PLR0913
+    def step(  # noqa: PLR0913
+        self, gradients, rate, decay, optimizer, seconds, held, content, spent, parts, norm, outside
+    ):
         """An update begins."""
         one = Step(
             forwards=self.done,
@@ -145,6 +153,9 @@ class Reader:
             held=held,
             content=content,
             own=own_contents(self.ended, self.arrived),
+            parts=parts,
+            norm=norm,
+            outside=outside,
         )
         if self.local_sum:
             one.local, one.local_norm = self.local_sum

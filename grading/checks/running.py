@@ -2,12 +2,13 @@
 
 from itertools import product
 
-from common.tasks import TASKS, Task
+from common.tasks import SCRIPTS, Task
 from grading.checks.carried import payload_problem
 from grading.checks.evidence import Evidence
 from grading.checks.exit_causes import explain_end
 from grading.checks.graded_task import GradedTask
 from grading.checks.observation import BOOKKEEPING, Rank, Step
+from grading.checks.sharded import explain_traffic, travelled
 from grading.checks.wording import ranks_text
 from grading.results import Cause, Outcome, failed, passed, unknown
 
@@ -52,7 +53,7 @@ def runs(graded: GradedTask) -> Outcome:
 
 def collectives(graded: GradedTask) -> Outcome:
     """The gradients travel by the collectives that the task asks for, and by no others."""
-    task = TASKS[graded.task.strategy]
+    task = SCRIPTS[graded.task.strategy]
     if not graded.runs["plain"].seen.steps:
         return unknown("no update was seen on every rank")
     found = {}
@@ -70,11 +71,15 @@ def collectives(graded: GradedTask) -> Outcome:
                     f"setting {setting}, {at}",
                     cause,
                 )
+    if task.sharded:
+        found, _ = travelled(graded.runs["plain"], 0, 0)
     return passed(", ".join(sizes_text(found)))
 
 
 def explain_collectives(task: Task, evidence: Evidence, rank: int, number: int) -> Cause | None:
     """What is wrong with a rank's collectives at a step (from 0); None if nothing is."""
+    if task.sharded:
+        return explain_traffic(task, evidence, rank, number)
     one, found = evidence.ranks[rank], evidence.elements_by_op(number, rank)
     by_hand = task.by_hand and not (task.weighted and one.ddp)  # which weights them, too
     explain = wrong_by_hand if by_hand else wrong_by_wrapper
@@ -96,6 +101,8 @@ def wrong_payload(task: Task, evidence: Evidence, number: int, rank: int) -> str
 
 def expected_of(task: Task) -> str:
     """The collectives that a task asks for."""
+    if task.sharded:
+        return f"{' and '.join(task.collectives)}, and nothing else"
     if not task.by_hand:
         return "DistributedDataParallel, and nothing by hand"
     notes = "".join(NOTES.get(name, "") for name in task.collectives)

@@ -5,6 +5,7 @@ from grading.checks.graded_task import GradedTask
 from grading.checks.gradient_causes import explain_gradients
 from grading.checks.model_inputs import wrong_training_pass
 from grading.checks.rates import explain_ranks_rates, explain_rates, planned_steps
+from grading.checks.sharded import explain_gather
 from grading.inputs import LEARNING_RATE
 from grading.results import PASSED, Cause, Outcome, failed, not_run, passed, unknown
 
@@ -74,6 +75,9 @@ def explain_loss(evidence, deviation):
     one = evidence.ranks[deviation.rank].steps[deviation.step - 1]
     wanted = evidence.reference["loss"][deviation.step - 1][deviation.rank]
     rank, before = evidence.ranks[deviation.rank], max(deviation.step - 2, 0)
+    gather = explain_gather(evidence, before, deviation.rank) if deviation.step > 1 else None
+    if gather:
+        return gather
     if deviation.step > 1 and not (rank.steps[before].after - rank.start).any():
         return Cause(
             "not_updated",
@@ -166,7 +170,7 @@ def identical(graded: GradedTask) -> Outcome:
         graded.measured["identical"] = max(graded.measured.get("identical", 0.0), deviation.worst)
         if deviation.step is None:
             continue
-        cause = explain_drift(graded, setting)
+        cause = explain_drift(graded, setting, deviation.step)
         return failed(
             "the same weights on all ranks",
             f"rank {deviation.rank}'s differ from rank 0's by {deviation.at:.2g} of the distance "
@@ -178,9 +182,12 @@ def identical(graded: GradedTask) -> Outcome:
     return passed("the same weights on all ranks, after every step")
 
 
-def explain_drift(graded: GradedTask, setting: str) -> Cause:
-    """Why the ranks' weights differ."""
+def explain_drift(graded: GradedTask, setting: str, step: int) -> Cause:
+    """Why the ranks' weights differ after a step."""
     evidence, found = graded.runs[setting], None
+    gather = explain_gather(evidence, step - 1, 0)
+    if gather:
+        return gather
     if setting == "adamw":
         different = explain_ranks_rates(evidence)
         if different:

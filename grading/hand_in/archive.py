@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 from common.errors import UserError
-from common.tasks import TASKS
+from common.tasks import FOLDERS
 from grading.hand_in.files import MIB, walk, why_excluded
 from grading.hand_in.members import (
     PACKED,
@@ -148,7 +148,7 @@ def submission_root(folder: Path, any_script: bool = False) -> Path:
     held = ", ".join(line(path.name, 40) for path in sorted(folder.iterdir())[:8]) or "nothing"
     named = f"; scripts like {line(script)} need a {MAPPING}, or --mapping auto" if script else ""
     raise UserError(
-        f"no {', '.join(f'{task}/' for task in TASKS)}, {MAPPING} or {SCRIPT} in it; it holds "
+        f"no {', '.join(f'{task}/' for task in FOLDERS)}, {MAPPING} or {SCRIPT} in it; it holds "
         f"{held}: hand in the folder that has them, with `python -m grading pack`{named}"
     )
 
@@ -173,7 +173,7 @@ def without_wrappers(folder: Path) -> Path:
 
 def is_whole(folder: Path) -> bool:
     """Whether a folder is certainly a submission, and not the folder of one of its scripts."""
-    return (folder / MAPPING).is_file() or any((folder / task).is_dir() for task in TASKS)
+    return (folder / MAPPING).is_file() or any((folder / task).is_dir() for task in FOLDERS)
 
 
 def is_root(folder: Path) -> bool:

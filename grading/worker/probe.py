@@ -11,7 +11,9 @@ import time
 from functools import partial
 from typing import TextIO
 
+from common.sharded_state import local
 from grading.worker.collectives import log_collectives
+from grading.worker.parts import held_bytes, outside, parts_of, ranges, sketches
 from grading.worker.sketch import checksum, magnitudes, pack, sketch
 
 import numpy as np
@@ -87,11 +89,13 @@ class Probe:
         self.parts |= {id(part) for part in (module, *module.modules())}
         first, self.model = self.model is None, model
         self.named = dict(model.named_parameters())
+        weights = list(self.named.values())
         self.log(
             "model",
             ddp=wrapped,
             names=list(self.named),
-            sizes=[p.numel() for p in self.named.values()],
+            sizes=[p.numel() for p in weights],
+            parts=ranges(weights, parts_of(weights)),
         )
         self.log_weights("weights")
         self.local = np.stack([sketch(torch.zeros(1)) for _ in self.named])
@@ -141,16 +145,16 @@ class Probe:
         self.squares += float(torch.linalg.vector_norm(gradient, dtype=torch.float64)) ** 2
 
     def held(self) -> list[torch.Tensor]:
-        """The gradients that there are."""
-        return [p.grad for p in self.named.values() if p.grad is not None]
+        """The gradients that there are, or this rank's parts of them."""
+        return [local(p.grad) for p in self.named.values() if p.grad is not None]
 
     def log_weights(self, event):
         """Log the weights, if they have changed since they were logged last."""
-        sums = [checksum(p) for p in self.named.values()]
+        held = list(self.named.values())
+        sums = [checksum(local(p)) for p in held]
         if sums != self.known:
             self.known = sums
-            weights = np.stack([sketch(p) for p in self.named.values()])
-            self.log(event, weights=pack(weights), checksums=sums)
+            self.log(event, weights=pack(sketches(held, parts_of(held))), checksums=sums)
 
     def before_step(self, optimizer, *_):
         """Log the gradients just before the update."""
@@ -158,25 +162,32 @@ class Probe:
             return
         now, spent = time.perf_counter(), self.spent
         self.log_weights("weights")
-        gradients = [p.grad for p in self.named.values()]
-        zero = np.zeros_like(sketch(torch.zeros(1)))
+        weights = list(self.named.values())
+        parts = parts_of(weights, optimizer)
+        held = [part.grad for part in parts if part.grad is not None]
         self.log(
             "step",
-            gradients=pack(np.stack([zero if g is None else sketch(g) for g in gradients])),
+            gradients=pack(sketches(weights, parts, of_gradients=True)),
+            parts=ranges(weights, parts),
+            norm=float(sum(torch.linalg.vector_norm(g, dtype=torch.float64) ** 2 for g in held))
+            ** 0.5,
+            outside=outside(parts, optimizer),
             rate=max(float(group["lr"]) for group in optimizer.param_groups),
             decay=max(float(group.get("weight_decay", 0)) for group in optimizer.param_groups),
             optimizer=type(optimizer).__module__,
             seconds=now,
-            held=sum(gradient.numel() for gradient in self.held()),
-            content=self.measure(self.held()),
+            held=sum(gradient.numel() for gradient in held),
+            content=self.measure(held),
             spent=spent,
         )
         if self.learning_rate is not None:
             held = [p for group in optimizer.param_groups for p in group["params"]]
             self.saved = [(p, p.detach().clone()) for p in held if p.grad is not None]
 
-    def after_step(self, *_):
+    def after_step(self, optimizer, *_):
         """Replace the update by plain gradient descent, if asked to, and log the new weights."""
+        if self.model is not None:
+            self.log("memory", **held_bytes(list(self.named.values()), optimizer))
         with torch.no_grad():
             for p, before in self.saved:
                 p.copy_(before - self.learning_rate * p.grad)

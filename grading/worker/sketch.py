@@ -18,16 +18,23 @@ def signs(size: int) -> np.ndarray:
     return padded.reshape(-1, WIDTH)
 
 
-def sketch(tensor) -> np.ndarray:
-    """A tensor's count sketch: float64 of shape (WIDTH,), linear in the tensor.
+def sketch(tensor, start: int = 0, size: int | None = None) -> np.ndarray:
+    """A tensor's count sketch, as `sketch_of` makes it."""
+    return sketch_of(tensor.detach().float().cpu().contiguous().numpy(), start, size)
 
-    The squared norm of a difference of sketches is, on average, that of the tensors' difference.
+
+def sketch_of(array: np.ndarray, start: int = 0, size: int | None = None) -> np.ndarray:
+    """An array's count sketch: float64 of shape (WIDTH,), linear in the array.
+
+    Of a part of an array of `size` elements, from `start` on, it is that with zeros for the rest.
+
+    The squared norm of a difference of sketches is, on average, that of the arrays' difference.
     Source: Charikar, Chen, Farach-Colton, "Finding frequent items in data streams", 2002.
     """
-    flat = tensor.detach().float().cpu().contiguous().numpy().reshape(-1)
-    weights = signs(flat.size)
+    flat = array.reshape(-1)
+    weights = signs(size or flat.size)
     padded = np.zeros(weights.size)
-    padded[: flat.size] = flat
+    padded[start : start + flat.size] = flat
     return np.einsum("ij,ij->j", padded.reshape(weights.shape), weights)
 
 

@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from common.tasks import TASKS
+from common.tasks import FOLDERS
 from grading.plan import STACK_SIGNAL, Run
 from grading.worker.isolation import drop_privileges, limit
 from grading.worker.probe import Probe
@@ -33,7 +33,7 @@ KIT_MODULES = {
     "tests",
     "conftest",
     "download_glue_data",
-    *TASKS,
+    *FOLDERS,
 }
 ENVIRONMENT = {
     "PATH": os.defpath,

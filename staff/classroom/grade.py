@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.errors import UserError
-from common.tasks import TASKS
+from common.tasks import SCRIPTS
 from grading.mapping import AUTO
 from grading.sandbox.temporary import remove_abandoned
 from staff.classroom.decisions import Decisions
@@ -163,8 +163,8 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     if not args.minutes > 0:
         raise UserError(f"--minutes {args.minutes:g}: give more than 0")
     args.tasks = tuple(args.tasks.split(",")) if args.tasks else None
-    if wrong := set(args.tasks or ()) - set(TASKS):
-        raise UserError(f"--tasks {','.join(sorted(wrong))}: choose from {','.join(TASKS)}")
+    if wrong := set(args.tasks or ()) - set(SCRIPTS):
+        raise UserError(f"--tasks {','.join(sorted(wrong))}: choose from {','.join(SCRIPTS)}")
     for flag in ("mapping", "course"):
         file = getattr(args, flag)
         if file and not file.is_file() and (flag, str(file)) != ("mapping", AUTO):

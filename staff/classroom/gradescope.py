@@ -18,7 +18,7 @@ from typing import Any
 
 from common.errors import UserError
 from common.files import write_zip
-from common.tasks import TASKS
+from common.tasks import FOLDERS
 from grading import rubric
 from grading.hand_in.files import walk
 from grading.hand_in.safe_text import visible
@@ -27,7 +27,7 @@ from staff.classroom.gradescope_results import Results
 from staff.classroom.jobs import Grader, next_messages, stop
 
 KIT = Path(__file__).resolve().parents[2]
-ROOMS = ("cluster", "common", "grading", "sample_data", "staff/classroom", *TASKS)
+ROOMS = ("cluster", "common", "grading", "sample_data", "staff/classroom", *FOLDERS)
 FILES = (
     "LICENSE",
     "README.md",

@@ -59,7 +59,7 @@ def task_of(steps, codes=(0, 0), same=False, weights=None):
                     range(first, first + 8), weights(number, rank) if weights else number, (WIDE,)
                 )
             )
-    task = SimpleNamespace(name="task2b", strategy="task2b", weighted=False)
+    task = SimpleNamespace(name="task2b", strategy="task2b", weighted=False, sharded=())
     limits = {"identical": SimpleNamespace(most=0.01, text="")}
     graded = GradedTask(task, 2, 8, limits, {})  # pyright: ignore[reportArgumentType]
     for name in ("plain", "clipped", "adamw"):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from common.errors import UserError
-from common.tasks import TASKS
+from common.tasks import SCRIPTS
 from grading.grader import Submission
 from grading.hand_in.safe_text import line
 from grading.mapping import read_mapping
@@ -35,7 +35,7 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     """Leave out the checks of further tasks, unless -k names the task."""
-    further = [name for name, task in TASKS.items() if task.further]
+    further = [name for name, task in SCRIPTS.items() if task.further]
     unasked = [name for name in further if name not in config.option.keyword]
     left_out = [item for item in items if any(f"[{name}/" in item.name for name in unasked)]
     items[:] = [item for item in items if item not in left_out]
