@@ -13,7 +13,7 @@ from common.commands import program
 from common.data.glue import find_glue_task
 from common.errors import UserError
 from common.flags import FLAGS, describe
-from common.own_task import OWN_TASKS
+from common.own_task import OWN_TASKS, PRETRAINING
 from common.tasks import SCRIPTS, name_of
 from common.uneven import problems_with_split
 from common.workers import launchers
@@ -193,7 +193,7 @@ def checkpoint_problems(args):
 
 def task_problems(args):
     """The problems with --task_name."""
-    if args.task_name is None or args.task_name in OWN_TASKS:
+    if args.task_name in (None, PRETRAINING) or args.task_name in OWN_TASKS:
         return []
     try:
         glue_task = find_glue_task(args.task_name)

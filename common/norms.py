@@ -16,12 +16,13 @@ def norms(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The L2 norm of each tensor, to 1e-6 of it: of chunks, and then of their norms."""
     parts = [tensor.flatten().split(CHUNK) for tensor in tensors]
     of_chunks = torch.stack(torch._foreach_norm([chunk for chunks in parts for chunk in chunks]))
-    return torch._foreach_norm(of_chunks.split([len(chunks) for chunks in parts]))
+    return list(torch._foreach_norm(of_chunks.split([len(chunks) for chunks in parts])))
 
 
 def clip_grad_norm_(parameters: Iterable[torch.nn.Parameter], max_norm: float) -> torch.Tensor:
     """Scale the gradients down if their norm together is above `max_norm`; returns that norm."""
-    held = [p for p in parameters if p.grad is not None]
-    total = torch.linalg.vector_norm(torch.stack(norms([p.grad for p in held])))
-    clip_grads_with_norm_(held, max_norm, total)
+    parameters = list(parameters)
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    total = torch.linalg.vector_norm(torch.stack(norms(gradients)))
+    clip_grads_with_norm_(parameters, max_norm, total)
     return total

@@ -24,4 +24,5 @@ class OwnTask:
     dev_splits: tuple[str, ...] = ("dev",)
 
 
+PRETRAINING = "pretraining"  # the --task_name of task 8, which has no labels of its own
 OWN_TASKS: dict[str, OwnTask] = {}  # a script adds its row
