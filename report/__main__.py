@@ -11,6 +11,8 @@ COMMANDS = {  # name -> (module, what it does)
     "traces": ("report.traces", "sum up the communication in --trace runs"),
     "waiting": ("report.waiting", "draw who computes and who waits, beside the best split"),
     "scaling": ("report.scaling", "fit a cost model to a sweep, and extrapolate"),
+    "plan": ("report.plan", "which split of 1,024 GPUs serves a model, by formulas"),
+    "published": ("report.published", "which links reproduce DeepSpeed's published times"),
 }
 MOVED = {
     "timings": "python -m staff timings",
