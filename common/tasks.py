@@ -33,7 +33,8 @@ class Task:
     `further` task is not part of the assignment: what runs, reports on or grades all tasks leaves
     it out unless it is named. Where gradients are `weighted` by their examples, workers may read
     unequal parts of a batch. `sharded` is what each worker keeps only its part of: of weights,
-    gradients and optimizer_state. `path` is the script's of a variant, in a folder with others.
+    gradients and optimizer_state. Where it `overlaps`, the network works on gradients during the
+    backward pass. `path` is the script's of a variant, in a folder with others.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Task:
     further: bool = False
     weighted: bool = False
     sharded: tuple[str, ...] = ()
+    overlaps: bool = False
     path: str = ""
 
     @property
@@ -104,6 +106,7 @@ TABLE = (
         "DistributedDataParallel",
         base="task1",
         collectives=("all_reduce",),
+        overlaps=True,
     ),
     Task(
         "task4",
@@ -137,6 +140,7 @@ VARIANTS = (  # graded, as further tasks are, where they are named
         base="task2b",
         collectives=("all_reduce",),
         further=True,
+        overlaps=True,
         path="task2b/overlap.py",
     ),
     Task(
@@ -147,6 +151,7 @@ VARIANTS = (  # graded, as further tasks are, where they are named
         collectives=("all_reduce",),
         further=True,
         weighted=True,
+        overlaps=True,
         path="task5/ddp.py",
     ),
     Task(
@@ -177,6 +182,7 @@ VARIANTS = (  # graded, as further tasks are, where they are named
         collectives=("all_gather", "reduce_scatter"),
         further=True,
         sharded=("optimizer_state", "gradients", "weights"),
+        overlaps=True,
         path="task6/fsdp.py",
     ),
 )

@@ -6,6 +6,7 @@ way, N workers, the latency-bandwidth ("alpha-beta") model has
     compute          f + e b                      seconds, on a machine per worker
     gather+scatter   2 (N-1) (S/B + a k)          all through rank 0's link, in k slices
     ring all_reduce  2 (N-1) (S/(N B) + a)        a piece of 1/N per message
+    all_gather       half of that; all_to_all, too; gloo's reduce_scatter as much (ZeRO and FSDP)
     DDP              each bucket's ring as soon as its gradients are there, under the backward pass
 
 and each worker spends c S seconds of its cores' time on handling what it sends and receives. In the
@@ -25,6 +26,8 @@ from common.errors import UserError
 from common.tasks import BY_KEY
 from common.units import bits_per_second
 
+# How many times a ring's half of an all_reduce each collective passes the gradients or weights.
+HALVES = {"all_reduce": 2, "all_to_all": 1, "reduce_scatter": 2, "all_gather": 1}
 DDP_FIRST, DDP_BUCKET = 2**20, 25 * 2**20  # bytes: DistributedDataParallel's defaults
 
 
@@ -63,7 +66,7 @@ class Model:
         if workers == 1:
             return compute
         handling = sharing * self.handling * self.gradient_bytes
-        if BY_KEY[task].by_hand:
+        if not BY_KEY[task].overlaps:
             return compute + handling + self.network(task, workers, rate)
         return max(compute + handling, self.overlapped(task, workers, compute, rate) + handling)
 
@@ -88,12 +91,15 @@ class Model:
 def network_terms(task: str, workers: int, size: int) -> tuple[float, int]:
     """(bytes through the busiest link one after the other, messages one after the other)."""
     from common.gradients import SLICE  # imports torch, which takes seconds
+    from common.shards import BUCKET
 
-    others = workers - 1
-    if "gather" in BY_KEY[task].collectives:  # all through the root
+    others, collectives = workers - 1, BY_KEY[task].collectives
+    if "gather" in collectives:  # all through the root
         return 2 * others * size, 2 * others * -(-size // (4 * SLICE))
-    buckets = 1 if BY_KEY[task].by_hand else -(-size // DDP_BUCKET)
-    return 2 * others / workers * size, 2 * others * buckets
+    bucket = 4 * BUCKET if "all_gather" in collectives else DDP_BUCKET
+    buckets = 1 if BY_KEY[task].by_hand else -(-size // bucket)
+    halves = sum(HALVES[collective] for collective in collectives)
+    return halves * others / workers * size, halves * others * buckets
 
 
 def calibrate(cells: list[dict]) -> tuple[Model, list[dict]]:

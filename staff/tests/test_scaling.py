@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from cluster import lab_network
@@ -70,6 +71,19 @@ def test_a_rings_time_hardly_grows_with_the_workers():
     )
     free = 1.05 * 2 * 80e6 / 125e6
     assert MODEL.network("2b", 1024, SLOW) - 1e-3 * 2 * 1023 < free
+
+
+def test_sharding_moves_an_all_reduce_more_or_less():
+    ring, second, third = (MODEL.network(task, 4, FAST) for task in ("2b", "zero2", "zero1"))
+    assert ring == pytest.approx(1e-3 * 2 * 3, rel=0.01)  # messages alone, of one bucket
+    assert second == pytest.approx(ring * 20, rel=0.01)  # of 20 buckets of 4 MiB
+    assert third == pytest.approx(second * 1.5, rel=0.01)
+    bare = replace(MODEL, latency=0)
+    line = 1.05 * 3 / 4 * 80e6 / 125e6
+    halves = {"2b": 2, "zero1": 3, "zero2": 2, "fsdp": 3}
+    assert {t: bare.network(t, 4, SLOW) / line for t in halves} == pytest.approx(halves)
+    assert bare.seconds("zero2", 4, 64, SLOW) == pytest.approx(bare.seconds("2b", 4, 64, SLOW))
+    assert bare.seconds("fsdp", 4, 64, SLOW) < bare.seconds("zero1", 4, 64, SLOW)
 
 
 def test_one_worker_only_computes():
