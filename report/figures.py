@@ -1,4 +1,4 @@
-"""Figures of runs: losses, times, traffic, accuracy.
+"""Figures of runs: losses, times, traffic, accuracy, memory.
 
     python -m report figures RUN_DIR ... [--output_dir figures]
 
@@ -15,6 +15,7 @@ from typing import Any
 from common.commands import program
 from common.errors import UserError
 from common.record.format import PHASES
+from report.memory import draw_memory
 from report.runs import Run, load_run
 from report.style import (
     COLORS,
@@ -197,6 +198,7 @@ FIGURES = {
     "traffic": draw_traffic,
     "batches": draw_batches,
     "accuracy": draw_accuracy,
+    "memory": draw_memory,
 }
 
 
@@ -219,7 +221,7 @@ def draw(runs: Sequence[Run], folder: Path) -> tuple[list[Path], list[str]]:
 def main(argv: list[str] | None = None) -> int:
     """Draw the figures; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog=program(), description="Draw runs: losses, times, traffic, accuracy."
+        prog=program(), description="Draw runs: losses, times, traffic, accuracy, memory."
     )
     parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="--output_dir of a run")
     parser.add_argument("--output_dir", type=Path, default=Path("figures"), help="default: figures")

@@ -1,4 +1,4 @@
-"""Reads what runs write: run.json, the steps of every rank, the traffic."""
+"""Reads what runs write: run.json, the steps and the memory of every rank, the traffic."""
 
 import json
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from common.errors import UserError
 from common.record.format import FORMAT, upgrade
-from report.schema import COUNTS, FACTS, TRAFFIC, check, check_steps, expect
+from report.schema import COUNTS, FACTS, MEMORY, TRAFFIC, check, check_steps, expect
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Run:
     facts: dict
     steps: list[list[dict]]
     traffic: dict  # empty where none was recorded
+    memory: list[dict]  # of each rank; empty where none was recorded
 
     @property
     def name(self) -> str:
@@ -72,6 +73,7 @@ def load_run(folder: Path | str) -> Run:
             check(traffic, TRAFFIC, file.name)
             if traffic["per_iteration"]:
                 check(traffic["per_iteration"], COUNTS, file.name)
+        memory = load_memory(folder, facts["world_size"])
     except FileNotFoundError as error:
         raise UserError(
             f"{folder} contains no {Path(error.filename).name}, so it is not a run folder"
@@ -84,7 +86,18 @@ def load_run(folder: Path | str) -> Run:
         raise UserError(
             f"{folder}: its records cannot be read ({reason(error)}); run it again"
         ) from None
-    return Run(folder, facts, steps, traffic)
+    return Run(folder, facts, steps, traffic, memory)
+
+
+def load_memory(folder: Path, workers: int) -> list[dict]:
+    """The bytes that each rank held, by rank; [] unless all have recorded them."""
+    files = [folder / f"memory.rank{rank}.json" for rank in range(workers)]
+    if not all(file.exists() for file in files):
+        return []
+    memory = [json.loads(text_of(file)) for file in files]
+    for file, held in zip(files, memory, strict=True):
+        check(held, MEMORY, file.name)
+    return memory
 
 
 def reason(error: Exception) -> str:

@@ -31,6 +31,9 @@ STEP = {
     "examples": (int,),
     "seconds": dict.fromkeys(PHASES, NUMBER),
 }
+MEMORY = dict.fromkeys(
+    ("weights", "gradients", "optimizer_state", "activations", "peak"), (int,)
+)  # memory.rank<R>.json
 COUNTS = dict.fromkeys(("payload", "sent_bytes", "received_bytes", "expected", "measured"), NUMBER)
 TRAFFIC = {  # traffic.rank0.json
     "method": (str,),

@@ -156,6 +156,8 @@ def by_shards(evidence, step, _) -> Cause | None:
             "what the optimizer updates has no gradients: make it after the weights are sharded, "
             "with this rank's parts of them",
         )
+    if not any(evidence.elements_by_op(step, rank) for rank in range(evidence.size)):
+        return Cause("no_sync", "every rank updates its part with its own gradients alone")
     if (
         evidence.reference["norm"][step] > most
         and all(one.norm <= most * 1.001 for one in steps)

@@ -10,6 +10,7 @@ from .lines import (
     sampled_by,
 )
 from .right_gradients import GRADIENTS
+from .sharded import SHARDED_RIGHT
 from .uneven import UNEVEN_RIGHT
 from .variants import Edit, File, Variant, begun_with, replaced, script
 from .wrong_inputs import RIGHT_INPUTS
@@ -182,4 +183,5 @@ RIGHT = (
     *course_scripts.COURSE_RIGHT,
     *RIGHT_INPUTS,
     *UNEVEN_RIGHT,
+    *SHARDED_RIGHT,
 )

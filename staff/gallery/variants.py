@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+from common.tasks import SCRIPTS
+
 ROOT = Path(__file__).parents[2]
 MARKER = re.compile(r"^[ \t]*# (BEGIN |END |)SOLUTION.*\n", re.MULTILINE)
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "cached_*", ".*")
@@ -65,7 +67,7 @@ class Variant(NamedTuple):
 
 def script(task):
     """A task's script, as a submission calls it."""
-    return f"{task}/run_glue.py"
+    return SCRIPTS[task].script
 
 
 def replaced(file, code, name="average_gradients"):

@@ -7,6 +7,7 @@ from .lines import (
     after,
     without,
 )
+from .sharded import SHARDED_WRONG
 from .uneven import UNEVEN_WRONG
 from .variants import MAIN, Edit, Variant, begun_with, first_of_all, replaced, script
 from .wrong_endings import ENDINGS
@@ -171,4 +172,5 @@ WRONG = (
     *pairs.WRONG,
     *course_scripts.COURSE_WRONG,
     *UNEVEN_WRONG,
+    *SHARDED_WRONG,
 )

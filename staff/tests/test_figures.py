@@ -18,7 +18,7 @@ from matplotlib.text import Text
 ROOT = Path(__file__).parents[2]
 
 
-def make_run(folder, task, losses, traffic=None, batch=16, metrics=()):
+def make_run(folder, task, losses, traffic=None, batch=16, metrics=(), memory=()):
     """A run folder: two ranks, of which the second takes twice the time."""
     folder.mkdir()
     facts = {
@@ -58,6 +58,10 @@ def make_run(folder, task, losses, traffic=None, batch=16, metrics=()):
             )
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (folder / f"steps.rank{rank}.jsonl").write_text(text)
+    for rank, (weights, gradients, state) in enumerate(memory):
+        held = {"weights": weights, "gradients": gradients, "optimizer_state": state}
+        held |= {"activations": 7, "peak": 10**9}
+        (folder / f"memory.rank{rank}.json").write_text(json.dumps(held))
     if traffic:
         method, dtype, expected, measured = traffic
         counts = dict.fromkeys(("payload", "sent_bytes", "received_bytes"), 1)
@@ -73,7 +77,7 @@ def runs(tmp_path):
     scores = [{"epoch": 1, "acc": 0.5}, {"epoch": 2, "acc": 0.75}]
     return [
         make_run(tmp_path / "one", "task1", [0.9, 0.8, 0.7], metrics=scores),
-        make_run(tmp_path / "two", "task2a", [0.9, 0.8, 0.6]),
+        make_run(tmp_path / "two", "task2a", [0.9, 0.8, 0.6], memory=[(90, 90, 180)] * 2),
         make_run(tmp_path / "b16", "task4", [0.9, 0.8], ("2b", "float32", 8e6, 9e6)),
         make_run(tmp_path / "b32", "task4", [0.9, 0.8], ("2b", "float32", 8e6, 8e6), batch=32),
     ]
@@ -140,6 +144,20 @@ def test_accuracy_after_every_epoch(runs):
     [axis] = figures.draw_accuracy(runs).axes
     assert lines_of(axis) == [[0.5, 0.75]]
     assert figures.draw_accuracy(runs[1:]) is None
+
+
+def test_memory_is_drawn_beside_the_formula(tmp_path):
+    held = {"task2b": (90, 90, 180), "zero1": (90, 90, 92), "fsdp": (45, 46, 92)}
+    made = [
+        make_run(tmp_path / task, task, [0.9], memory=[one, (1, 1, 1)])
+        for task, one in held.items()
+    ]
+    [axis] = figures.draw_memory(made).axes
+    heights = [[bar.get_height() * 1e6 for bar in bars] for bars in axis.containers]
+    assert heights == [pytest.approx(each) for each in zip(*held.values(), strict=True)]
+    formulas = [line.get_ydata()[0] * 1e6 for line in axis.get_lines()]  # of 90 // 4 weights
+    assert formulas == pytest.approx([16 * 22, 8 * 22 + 4 * 22, 8 * 22])
+    assert figures.draw_memory([make_run(tmp_path / "none", "zero1", [0.9])]) is None
 
 
 def test_every_figure_says_where_it_comes_from(runs, tmp_path, capsys):
