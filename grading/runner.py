@@ -131,6 +131,7 @@ class Runner:
             ranks = [read_rank(observed, rank) for rank in range(graded.workers)]
             seen = Observation(ranks, ended, folder, read_texts([folder, output], before))
             seen.weighted = graded.task.weighted
+            seen.sharded = bool(graded.task.sharded)
             seen.saved = read_saved(output) if graded.task.sharded else {}
         if ended.reason:
             drop_unfinished(ranks)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from common.commands import program
 from common.errors import UserError
 from common.files import whole
-from report.headings import SECTIONS
+from report.headings import FURTHER, SECTIONS
 from report.markdown import sections
 from report.runs import Run, load_runs
 from report.sections import fill
@@ -115,7 +115,7 @@ def read_answers(path: Path) -> dict[str, str]:
         found = sections(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--answers {path}: cannot be read ({error})") from None
-    titles = {start_of(title).lower(): title for title in SECTIONS}
+    titles = {start_of(title).lower(): title for title in (*SECTIONS, *FURTHER)}
     starts = {title: start_of(title).lower() for title in found}
     further = [title for title, start in starts.items() if start not in titles]
     if unknown := [title for title in further if looks_known(starts[title], titles)]:

@@ -1,6 +1,6 @@
 """The headings of a student's report and of answers.md, and what to write below each."""
 
-from common.tasks import ASSIGNED, TASKS, Task
+from common.tasks import ASSIGNED, SCRIPTS, Task
 
 QUESTIONS = {  # what the reasoning on a task is about
     "task1": "What do the losses and the metric after every epoch show?",
@@ -8,6 +8,9 @@ QUESTIONS = {  # what the reasoning on a task is about
     "task2b": "Why are its times what they are, compared with 2(a)'s?",
     "task3": "What does it do better, and does it show in the times?",
     "task4": "How do expected and measured bytes compare, and with the batch size?",
+    "zero1": "Which bytes does it save, and what does it send in place of 2(b)'s all_reduce?",
+    "zero2": "Why does it move no more bytes than 2(b), and what does gloo's own collective move?",
+    "fsdp": "What is left on one worker, and what does gathering each layer twice cost?",
 }
 DETAILS = "Implementation details"
 SCALABILITY = "Scalability"
@@ -20,7 +23,7 @@ def title_of(task: Task) -> str:
 
 def question_of(task: Task) -> str:
     """What a task's reasoning is about."""
-    base = TASKS[task.base].title if task.base else "the others"
+    base = SCRIPTS[task.base].title if task.base else "the others"
     other = f"What does it do differently from task {base}, and does it show in the times?"
     return QUESTIONS.get(task.name, other)
 
@@ -29,4 +32,7 @@ SECTIONS = {  # heading of the report and of answers.md -> what the reasoning is
     **{title_of(task): question_of(task) for task in ASSIGNED},
     DETAILS: "What did you write, on which machines, with which settings; what was hard?",
     SCALABILITY: "Comment on how the methods scale, from your own measurements.",
+}
+FURTHER = {  # the same of tasks that are not part of the assignment, in a report that has them
+    title_of(task): question_of(task) for task in SCRIPTS.values() if task.further
 }

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.record.format import difference
-from common.tasks import ASSIGNED, COMPARED, TASKS, Task
+from common.tasks import ASSIGNED, COMPARED, SCRIPTS, TASKS, Task
 from report import figures, traces
 from report.compare import unlike
 from report.headings import SCALABILITY, SECTIONS, title_of
@@ -45,11 +45,13 @@ class Section:
 def fill(runs: list[Run], answers: dict[str, str], source: Path, folder: Path) -> list[Section]:
     """The report's sections; figures, and pictures from the `source` of answers, are in `folder`.
 
-    Headings of the student's own follow those of SECTIONS.
+    Further tasks that were run, and headings of the student's own, follow those of SECTIONS.
     """
     found = pick(runs)
     profiled = [run for run in runs if run.traffic and run.traffic["per_iteration"]]
-    made = {title: Section(title) for title in (*SECTIONS, *answers)}
+    further = [task for task in SCRIPTS.values() if task.further and task.name in found]
+    titles = (*SECTIONS, *map(title_of, further), *answers)
+    made = {title: Section(title) for title in titles}
     by_task = {task.name: made[title_of(task)] for task in ASSIGNED}
     for task in ASSIGNED:
         section = by_task[task.name]
@@ -59,6 +61,9 @@ def fill(runs: list[Run], answers: dict[str, str], source: Path, folder: Path) -
             traffic(section, task, profiled)
         else:
             distributed(section, task, found)
+    for task in further:
+        distributed(made[title_of(task)], task, found)
+    held(made, [found[task.name] for task in further], folder)
     traced(by_task[COMPARED[-1].name], found)
     mean_times(made[SCALABILITY], found)
     draw(by_task, found, profiled, folder)
@@ -130,6 +135,26 @@ def distributed(section: Section, task: Task, found: dict[str, Run]) -> None:
             f"{len(run.steps)} workers, the first iteration discarded",
             [list(means), [f"{mean:.1f}" for mean in means.values()]],
         )
+
+
+def held(sections: dict[str, Section], runs: list[Run], folder: Path) -> None:
+    """What workers of further tasks kept in memory: tables, and a figure of all in the last one."""
+    measured = [run for run in runs if run.memory]
+    for run in measured:
+        heads = list(run.memory[0])
+        rows = [
+            [rank, *(f"{one[name] / 1e6:.1f}" for name in heads)]
+            for rank, one in enumerate(run.memory)
+        ]
+        names = [name.replace("_", " ") for name in heads]
+        title = title_of(SCRIPTS[run.facts["task"]])
+        sections[title].table("MB that each worker held", [["rank", *names], *rows])
+    figure = figures.FIGURES["memory"](measured)
+    for path in save(figure, "memory", figures.source_of(measured) if measured else "", folder):
+        if path.suffix == ".svg":
+            title = title_of(SCRIPTS[measured[-1].facts["task"]])
+            caption = "Bytes on one worker, and the formula of each strategy"
+            sections[title].figures.append({"file": path.name, "caption": caption})
 
 
 def compare_batches(section: Section, run: Run, one: Run | None, command: str) -> None:

@@ -104,6 +104,7 @@ class Observation:
     root: Path = Path()
     written: str = ""  # the text of the files that it wrote
     weighted: bool = False  # whether every rank's gradient counts by its examples
+    sharded: bool = False  # whether the task cuts weights, or what belongs to them
     saved: dict = field(default_factory=dict)  # sketches of the tensors that it saved, by name
 
     def shares(self, step: int) -> np.ndarray:

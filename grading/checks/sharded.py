@@ -148,14 +148,14 @@ def by_shards(evidence, step, _) -> Cause | None:
     """Slices of gradients that are each clipped by their own norm, or whose padding counts."""
     steps = [rank.steps[step] for rank in evidence.ranks]
     most = evidence.setting.max_grad_norm
-    if any(one.parts is None for one in steps):
-        return None
-    if not any(one.held for one in steps):
+    if evidence.seen.sharded and not any(one.held for one in steps):
         return Cause(
             "not_updated",
             "what the optimizer updates has no gradients: make it after the weights are sharded, "
             "with this rank's parts of them",
         )
+    if any(one.parts is None for one in steps):
+        return None
     if not any(evidence.elements_by_op(step, rank) for rank in range(evidence.size)):
         return Cause("no_sync", "every rank updates its part with its own gradients alone")
     if (

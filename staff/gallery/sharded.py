@@ -20,7 +20,7 @@ ZEROS = "        gradients = self.empty()\n"
 SHARD = "    shard(model, args)\n"
 RESHARD = '"reshard_after_forward": args.reshard_after_forward == "yes"'
 POLICY = '        "mp_policy": '
-REPLICATED = '        "mesh": init_device_mesh("cpu", (int(args.world_size), 1)),\n'
+REPLICATED = '        "mesh": init_device_mesh("cpu", (int(args.world_size), 1), mesh_dim_names=("n", "one")),\n'
 IMPORT_FSDP = "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n"
 IMPORT_MESH = "from torch.distributed.device_mesh import init_device_mesh\n"
 CLIP_CALL = "clip_grad_norm_(model.parameters(), args.max_grad_norm)"
@@ -149,7 +149,7 @@ SHARDED_WRONG = (
         "zero1_optimizer_of_the_model",
         "zero1",
         (Edit(script("zero1"), "make_optimizer(shards,", "make_optimizer(model,"),),
-        "shards/not_sharded",
+        "gradients/not_updated",
         "the optimizer has the model's weights, whose gradients the buckets take away",
     ),
     reducing(

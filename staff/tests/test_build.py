@@ -247,6 +247,23 @@ def test_headings_are_known_by_what_stands_before_the_colon(folder):
     assert found.keys() < SECTIONS.keys()
 
 
+def test_a_further_task_that_was_run_has_its_section(runs, folder, answers, capsys):
+    losses = [0.7] * 40
+    sharded = make_run(folder / "zero1", "zero1", losses, memory=[(9_100_000, 9, 5)] * 2)
+    with answers.open("a") as file:
+        file.write("## Task 6, ZeRO-1\n\nHalf of the state.\n")
+    assert run([*runs, add_versions(sharded)], answers) == 0
+    text = "\n".join(pages(folder / "ab123_Ada_Byron.pdf"))
+    for words in (
+        "Task 6, ZeRO-1: sharding",
+        "Half of the state",
+        "MB that each worker held",
+        "9.1",
+    ):
+        assert words in text
+    assert "missing" not in capsys.readouterr().out
+
+
 def test_reasoning_is_set_as_markdown_and_is_never_code(folder, answers, runs):
     hostile = (
         '#read("/etc/hostname") $5 @cite <label> \\ "quoted" *bold* _em_ `#code` [a](http://b.c)'
