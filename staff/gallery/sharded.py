@@ -20,7 +20,8 @@ ZEROS = "        gradients = self.empty()\n"
 SHARD = "    shard(model, args)\n"
 RESHARD = '"reshard_after_forward": args.reshard_after_forward == "yes"'
 POLICY = '        "mp_policy": '
-REPLICATED = '        "mesh": init_device_mesh("cpu", (int(args.world_size), 1), mesh_dim_names=("n", "one")),\n'
+MESH = 'init_device_mesh("cpu", (int(args.world_size), 1), mesh_dim_names=("copies", "one"))'
+REPLICATED = f'        "mesh": {MESH},\n'
 IMPORT_FSDP = "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n"
 IMPORT_MESH = "from torch.distributed.device_mesh import init_device_mesh\n"
 CLIP_CALL = "clip_grad_norm_(model.parameters(), args.max_grad_norm)"
