@@ -4,6 +4,8 @@ import hashlib
 import itertools
 import math
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -12,7 +14,16 @@ from types import SimpleNamespace
 
 from common.data.corpus import Corpus
 from common.data.pretraining import IGNORED, PretrainingBatches, PretrainingRows, load_tokenizer
-from common.data.wordpiece import CLS, MASK, SEP, SPECIAL
+from common.data.wordpiece import (
+    CLS,
+    MASK,
+    NORMALIZER,
+    PRE_TOKENIZER,
+    SEP,
+    SPECIAL,
+    words_in,
+)
+from common.errors import UserError
 from sample_data.make_corpus import corpus as bundled
 from task8.prepare import main as prepare
 
@@ -25,11 +36,11 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A prepared corpus of 800 of the bundled documents, in three files."""
+    """A prepared corpus of 400 of the bundled documents, in three files."""
     folder = tmp_path_factory.mktemp("corpus")
     text = folder / "text"
     text.mkdir()
-    documents = bundled(800).split("\n\n")
+    documents = bundled(400).split("\n\n")
     for at in range(3):
         (text / f"{at}.txt").write_text("\n\n".join(documents[at::3]))
     assert run(folder / "made", text) == 0
@@ -162,7 +173,7 @@ def test_draws_depend_on_seed_epoch_and_row_alone(folder):
     assert not same(first, data.example(2, 5))
     assert not same(first, rows(folder, seed=2).example(1, 5))
     read = hashlib.sha256(repr(first["input_ids"].tolist()).encode()).hexdigest()[:12]
-    assert read == "7a6f984b3335"  # in every process, on every machine
+    assert read == "4fec265307f2"  # in every process, on every machine
 
 
 def test_a_run_can_go_on_at_any_step(folder):
@@ -197,3 +208,103 @@ def test_an_epoch_reads_each_row_at_most_once_and_another_epoch_in_another_order
     first, second = data.order(1), data.order(2)
     assert sorted(first) == sorted(second) == list(range(len(data)))
     assert (first != second).mean() > 0.9
+
+
+def test_killed_before_any_of_its_files_the_same_command_makes_the_same_corpus(tmp_path, capfd):
+    text = tmp_path / "text.txt"
+    text.write_text(bundled(60))
+    assert run(tmp_path / "whole", text, shards=2, vocab_size=300) == 0
+    for number in itertools.count(1):
+        made = tmp_path / f"killed-{number}"
+        if not (child := os.fork()):
+            try:
+                kill_before_file(number)
+                os._exit(run(made, text, shards=2, vocab_size=300))
+            finally:
+                os._exit(1)
+        died = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert died in (0, -signal.SIGKILL)
+        assert (made / "corpus.json").exists() == (died == 0)
+        assert run(made, text, shards=2, vocab_size=300) == 0
+        assert digests(made) == digests(tmp_path / "whole")
+        if died == 0:
+            break
+    assert number == 12  # 11 files: two shards of 4, preparing.json, vocab.txt, corpus.json
+    capfd.readouterr()
+
+
+def kill_before_file(number):
+    """Kill this process just before it finishes its file of that number."""
+    moves = itertools.count(1)
+
+    def hook(event, _):
+        if event == "os.rename" and next(moves) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+def test_another_text_is_refused_and_replaced_only_if_asked(tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("One thing. Another thing.\n\nA third thing. A fourth one.\n" * 9)
+    made = tmp_path / "made"
+    assert run(made, text, vocab_size=60) == 0
+    first = Corpus(made).digest
+    assert run(made, text, vocab_size=60) == 0
+    assert run(made, text, vocab_size=50) == 2
+    text.write_text(text.read_text().replace("third", "3rd"))
+    assert run(made, text, vocab_size=60) == 2
+    assert "differs in bytes, sha256" in capsys.readouterr().err
+    assert Corpus(made).digest == first
+    assert run(made, text, vocab_size=60, extra=["--overwrite_output_dir"]) == 0
+    assert Corpus(made).digest != first
+
+
+@pytest.mark.parametrize(
+    ("content", "vocab_size", "message"),
+    [
+        (b"Good text.\n\nCaf\xe9.", 99, "text.txt, byte 15: 0xe9 is not UTF-8"),
+        (b"", 99, "no words"),
+        (b" \n\n \n", 99, "no words"),
+        (b"One document only. It has two sentences.", 99, "fewer than two documents"),
+        (b"One. Two.\n\nThree. Four.", 20, "--vocab_size 20: is too small"),
+    ],
+)
+def test_text_that_cannot_be_used_is_named(tmp_path, capsys, content, vocab_size, message):
+    text = tmp_path / "text.txt"
+    text.write_bytes(content)
+    assert run(tmp_path / "made", text, vocab_size=vocab_size) == 2
+    assert message in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"no corpus\.json"):
+        Corpus(tmp_path / "made")
+
+
+def test_a_long_document_is_cut_and_nothing_of_it_is_lost(tmp_path):
+    text = tmp_path / "text.txt"
+    line = "word " * 20_000 + "\n"  # 100 kB
+    text.write_text(line * 25 + "\nAnother document. It ends here.")
+    assert run(tmp_path / "made", text, shards=2, vocab_size=50) == 0
+    corpus = Corpus(tmp_path / "made")
+    word = load_tokenizer(corpus).convert_tokens_to_ids("word")
+    assert sum(int((shard.tokens == word).sum()) for shard in corpus.shards) == 25 * 20_000
+    assert corpus.facts["documents"] == 4
+
+
+def test_a_shard_of_another_size_is_refused(folder, tmp_path):
+    made = shutil.copytree(folder, tmp_path / "made")
+    with (made / "shard-00001.tokens.bin").open("ab") as file:
+        file.write(b"\0\0")
+    with pytest.raises(UserError, match="cannot be read"):
+        Corpus(made)
+
+
+def test_white_space_separates_words_as_for_the_tokenizer():
+    for text in (
+        "It's 3.5% (or so)...",
+        "caf\u00e9 \u4e2d\u6587 na\u00efve",
+        "A\u00a0b\u2003c",
+        "x\ufb01",
+    ):
+        parts = [part for word in text.split() for part in words_in(word)]
+        normal = NORMALIZER.normalize_str(text)
+        assert parts == [word for word, _ in PRE_TOKENIZER.pre_tokenize_str(normal)]

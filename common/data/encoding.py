@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from itertools import chain
 
 from common.data.wordpiece import word_encoder, words_in
 
@@ -51,6 +52,7 @@ class Encoder:
     def forget(self):
         """Start with no words."""
         self.numbers = {}  # word -> its number
+        self.parts = {}  # word as BERT's tokenizer sees it -> its ids
         self.ids = np.zeros(0, self.dtype)  # of all words, one after the other
         self.lengths = np.zeros(0, np.int64)  # by number of the word
         self.is_end = np.zeros(0, bool)  # whether a sentence ends with the word
@@ -60,14 +62,23 @@ class Encoder:
         new = [word for word in dict.fromkeys(words) if word not in self.numbers]
         if not new:
             return
-        self.numbers |= {word: len(self.numbers) + at for at, word in enumerate(new)}
-        encoded = [each.ids for each in self.tokenizer.encode_batch_fast(new)]
-        ids = np.fromiter((one for each in encoded for one in each), self.dtype)
+        first = len(self.numbers)
+        self.numbers.update(zip(new, range(first, first + len(new)), strict=True))
+        parts = [words_in(word) for word in new]
+        self.learn_parts(dict.fromkeys(chain.from_iterable(parts)))
+        encoded = [[one for part in each for one in self.parts[part]] for each in parts]
+        ids = np.fromiter(chain.from_iterable(encoded), self.dtype)
         self.ids = np.concatenate([self.ids, ids])
         self.lengths = np.concatenate([self.lengths, [len(each) for each in encoded]])
         ends = [bool(SENTENCE_END.search(word)) for word in new]
         self.is_end = np.concatenate([self.is_end, ends])
         self.starts = np.cumsum(self.lengths) - self.lengths
+
+    def learn_parts(self, parts):
+        """Tokenize parts of words that are new: this is the slow step."""
+        new = [part for part in parts if part not in self.parts]
+        encoded = self.tokenizer.encode_batch_fast(new, add_special_tokens=False)
+        self.parts.update((part, each.ids) for part, each in zip(new, encoded, strict=True))
 
     def encode(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(token ids, tokens of each sentence, sentences of each document) of a text.

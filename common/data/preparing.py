@@ -28,6 +28,7 @@ from tqdm import tqdm
 
 SHOWN_BYTES = 20_000_000  # of text from which on progress is shown
 BLOCKS_PER_SHARD = 16  # at least, so that shards are about equal
+STEPS = ("preparing.json", "shard-*.json")  # removed once corpus.json is there
 FORMAT = 1  # raise it whenever the same text would give other files
 
 
@@ -66,6 +67,7 @@ class Preparation:
         source |= {"vocab_size": self.args.vocab_size, "shards": self.args.shards}
         source |= {"version": FORMAT, "tokenizers": tokenizers.__version__}
         if self.is_there(source):
+            self.remove(*STEPS)
             return read_facts(self.folder)
         self.start(source)
         if not (self.folder / "vocab.txt").exists():
@@ -79,7 +81,7 @@ class Preparation:
                 "documents by blank lines"
             )
         write_whole(self.folder / "corpus.json", json.dumps(facts, indent=1) + "\n")
-        self.remove("preparing.json", "shard-*.json")
+        self.remove(*STEPS)
         return facts
 
     def is_there(self, source):

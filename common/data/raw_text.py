@@ -74,7 +74,8 @@ def whole_documents(file, begin, block_bytes):
 
     A blank line that the block ends in is part of the next block: it is no document.
     """
-    for size in (block_bytes, max(block_bytes, LONGEST_BYTES)):
+    size = block_bytes
+    while True:
         file.seek(begin)
         data = file.read(size)
         if len(data) < size:
@@ -82,7 +83,9 @@ def whole_documents(file, begin, block_bytes):
         *_, last = [0, *(border.end() for border in BLANK_LINE.finditer(data))]
         if last:
             return data[:last]
-    return data[: line_end(data)]
+        if size >= LONGEST_BYTES:
+            return data[: line_end(data)]
+        size *= 2
 
 
 def line_end(data):

@@ -4,24 +4,31 @@ The trainer of the `tokenizers` library breaks ties at random (its issue 1794).
 """
 
 import heapq
-import itertools
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from common.errors import UserError
 
+import numpy as np
 import tokenizers
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # the first ids, in this order
 PAD, UNK, CLS, SEP, MASK = range(len(SPECIAL))
+NORMALIZER = tokenizers.normalizers.BertNormalizer()  # pyright: ignore
+PRE_TOKENIZER = tokenizers.pre_tokenizers.BertPreTokenizer()  # pyright: ignore
+PLAIN = re.compile(r"[ -~]*")
+PLAIN_WORD = re.compile(r"[a-z0-9]+|[^a-z0-9 ]")
 CHARACTERS = 1_000  # the most common ones are tokens; others become [UNK]
-WORDS = 200_000  # the most common ones decide about the tokens
+BORDER, GONE = -1, -2  # in place of a token's id
+WORDS = 50_000  # the most common ones decide about the tokens
 
 
 def words_in(text: str) -> list[str]:
     """The words of a text as BERT's tokenizer sees them: lower case, punctuation on its own."""
-    normal = tokenizers.normalizers.BertNormalizer().normalize_str(text)
-    parts = tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize_str(normal)
+    if PLAIN.fullmatch(text):
+        return PLAIN_WORD.findall(text.lower())  # the same, 20 times as fast
+    parts = PRE_TOKENIZER.pre_tokenize_str(NORMALIZER.normalize_str(text))
     return [word for word, _ in parts]
 
 
@@ -42,10 +49,7 @@ def train_wordpiece(counts: Mapping[str, int], size: int) -> list[str]:
             f"characters of this text are {len(vocabulary.tokens)}"
         )
     known = set(alphabet)
-    pairs = Pairs(vocabulary)
-    for word, count in common:
-        if known.issuperset(word):
-            pairs.add(word, count)
+    pairs = Pairs(vocabulary, [item for item in common if known.issuperset(item[0])])
     while len(vocabulary.tokens) < size and (pair := pairs.most_frequent()):
         pairs.merge(pair)
     return vocabulary.tokens
@@ -69,10 +73,9 @@ class Vocabulary:
         self.tokens = [*SPECIAL, *alphabet, *("##" + character for character in alphabet)]
         self.ids = {token: index for index, token in enumerate(self.tokens)}
 
-    def joined(self, pair):
+    def joined(self, left, right):
         """The id of two neighbors as one token, which may be new."""
-        left, right = (self.tokens[index] for index in pair)
-        token = left + right.removeprefix("##")
+        token = self.tokens[left] + self.tokens[right].removeprefix("##")
         if token not in self.ids:
             self.ids[token] = len(self.tokens)
             self.tokens.append(token)
@@ -80,40 +83,53 @@ class Vocabulary:
 
 
 class Pairs:
-    """The pairs of neighboring tokens in all words, and how often each occurs."""
+    """The pairs of neighboring tokens in all words, how often each occurs, and where.
 
-    def __init__(self, vocabulary):
+    All words stand in one array of token ids, with BORDER between them; `before` and `after` link
+    what is left of it. A pair is the number `left << 32 | right`.
+    """
+
+    def __init__(self, vocabulary, words):
+        """`words` are (word, how often it occurs)."""
         self.vocabulary = vocabulary
-        self.words = []  # each a list of token ids
-        self.word_counts = []
+        ids, flat = vocabulary.ids, [BORDER]
+        for word, _ in words:
+            flat += [ids[word[0]], *(ids["##" + character] for character in word[1:]), BORDER]
+        self.tokens = np.array(flat, np.int64)
+        lengths = [len(word) + 1 for word, _ in words]
+        self.weights = np.repeat([0, *(count for _, count in words)], [1, *lengths])
+        self.before = np.arange(-1, len(flat) - 1)
+        self.after = np.minimum(np.arange(1, len(flat) + 1), len(flat) - 1)
         self.counts = Counter()
-        self.places = defaultdict(set)  # pair -> the words that may have it
+        self.places = defaultdict(list)  # pair -> arrays of places where it may be
         self.queue = []  # (-count, the two tokens, pair); may be out of date
+        self.count(np.arange(len(flat)), 1)
 
-    def add(self, word, count):
-        """Add a word, as its characters."""
-        ids = self.vocabulary.ids
-        self.words.append([ids[word[0]], *(ids["##" + character] for character in word[1:])])
-        self.word_counts.append(count)
-        self.count(len(self.words) - 1, count)
-
-    def count(self, index, count):
-        """Add `count` to the counts of a word's pairs."""
-        word = self.words[index]
-        for pair in itertools.pairwise(word):
-            self.counts[pair] += count
-            if count > 0:
-                self.places[pair].add(index)
+    def count(self, places, sign):
+        """Add the pairs that begin at some places to the counts, or with -1 subtract them."""
+        left, right = self.tokens[places], self.tokens[self.after[places]]
+        inside = (left != BORDER) & (right != BORDER)
+        places, pairs = places[inside], (left << 32 | right)[inside]
+        order = np.argsort(pairs, kind="stable")
+        places, pairs = places[order], pairs[order]
+        firsts = np.flatnonzero(np.diff(pairs, prepend=-1))
+        if not len(firsts):
+            return
+        sums = np.add.reduceat(self.weights[places], firsts).tolist()
+        ends = [*firsts[1:].tolist(), len(places)]
+        parts = zip(pairs[firsts].tolist(), sums, firsts.tolist(), ends, strict=True)
+        for pair, change, first, end in parts:
+            self.counts[pair] += sign * change
+            if sign > 0:
+                self.places[pair].append(places[first:end])
+                heapq.heappush(self.queue, self.entry(pair))
 
     def most_frequent(self):
         """The most frequent pair, or None if every word is one token."""
-        if not self.queue:
-            self.queue = [self.entry(pair) for pair, count in self.counts.items() if count]
-            heapq.heapify(self.queue)
         while self.queue:
             entry = heapq.heappop(self.queue)
             now = self.entry(entry[-1])
-            if now == entry:
+            if now == entry and now[0]:
                 return entry[-1]
             if now[0]:
                 heapq.heappush(self.queue, now)
@@ -121,29 +137,33 @@ class Pairs:
 
     def entry(self, pair):
         """A pair's place in the queue."""
-        return -self.counts[pair], *(self.vocabulary.tokens[index] for index in pair), pair
+        tokens = self.vocabulary.tokens
+        return -self.counts[pair], tokens[pair >> 32], tokens[pair & 0xFFFFFFFF], pair
 
     def merge(self, pair):
-        """Make a pair one token wherever it occurs."""
-        joined, touched = self.vocabulary.joined(pair), set()
-        for index in self.places.pop(pair):
-            self.count(index, -self.word_counts[index])
-            self.words[index] = merged(self.words[index], pair, joined)
-            self.count(index, self.word_counts[index])
-            word = self.words[index]
-            touched.update(p for p in itertools.pairwise(word) if joined in p)
-        for changed in touched:
-            heapq.heappush(self.queue, self.entry(changed))
+        """Make a pair one token wherever it occurs, from the left."""
+        left, right = pair >> 32, pair & 0xFFFFFFFF
+        first = np.unique(np.concatenate(self.places.pop(pair)))
+        here = (self.tokens[first] == left) & (self.tokens[self.after[first]] == right)
+        first = first[here]
+        if left == right:
+            first = self.without_overlaps(first)
+        second = self.after[first]
+        self.count(np.unique(np.concatenate([self.before[first], first, second])), -1)
+        self.tokens[first] = self.vocabulary.joined(left, right)
+        self.tokens[second] = GONE
+        self.after[first] = self.after[second]
+        self.before[self.after[second]] = first
+        self.count(np.unique(np.concatenate([self.before[first], first])), 1)
 
-
-def merged(word, pair, joined):
-    """A list of ids with each occurrence of a pair replaced, from the left."""
-    result, at = [], 0
-    while at < len(word):
-        found = tuple(word[at : at + 2]) == pair
-        result.append(joined if found else word[at])
-        at += 1 + found
-    return result
+    def without_overlaps(self, places):
+        """The places of a pair of equal tokens, without those that begin within one before."""
+        kept, taken = [], -1
+        for place, following in zip(places.tolist(), self.after[places].tolist(), strict=True):
+            if place != taken:
+                kept.append(place)
+                taken = following
+        return np.array(kept, np.int64)
 
 
 def word_encoder(tokens: list[str]) -> tokenizers.Tokenizer:
@@ -151,6 +171,6 @@ def word_encoder(tokens: list[str]) -> tokenizers.Tokenizer:
     vocabulary = {token: index for index, token in enumerate(tokens)}
     model = tokenizers.models.WordPiece(vocabulary, unk_token=SPECIAL[UNK])  # pyright: ignore
     encoder = tokenizers.Tokenizer(model)
-    encoder.normalizer = tokenizers.normalizers.BertNormalizer()  # pyright: ignore
-    encoder.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()  # pyright: ignore
+    encoder.normalizer = NORMALIZER  # pyright: ignore
+    encoder.pre_tokenizer = PRE_TOKENIZER  # pyright: ignore
     return encoder
