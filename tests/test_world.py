@@ -17,6 +17,7 @@ from common.workers import world as workers
 from common.workers.rendezvous import differences
 from tests.workers import DEADLINE, FLAGS, ROOT, Crew, sample
 
+import psutil
 import pytest
 import tokenizers
 import torch
@@ -359,3 +360,22 @@ def test_strangers_at_the_port_are_ignored(crew):
         crew.start(meet, 1, 3)
         crew.start(meet, 2, 3)
         assert_met(crew, 3, "the command line")
+
+
+@pytest.mark.slow
+def test_workers_end_with_tests_that_are_killed(tmp_path):
+    code = f"""
+from pathlib import Path
+from tests.workers import Crew
+crew = Crew(Path({str(tmp_path)!r}))
+crew.start("task1", 0, flags="--max_steps 1000000", env={{"MARK": {str(tmp_path)!r}}})
+crew.wait_for_step(1)
+print(crew.workers[0].process.pid, flush=True)
+input()
+"""
+    command = [sys.executable, "-c", code]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as tests:
+        worker = psutil.Process(int(tests.stdout.readline()))
+        tests.kill()
+    worker.wait(DEADLINE)

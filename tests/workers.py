@@ -11,6 +11,7 @@ import os
 import runpy
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -172,9 +173,16 @@ def read(path):
     return path.read_text() if path.exists() else ""
 
 
+def end_with_the_tests():
+    """Kill this worker and its children once the process that started it is gone."""
+    multiprocessing.parent_process().join()
+    os.killpg(0, signal.SIGKILL)
+
+
 def work(script, argv, env, output):
     """In the new process: be what `python SCRIPT ARGV` would be."""
     os.setsid()
+    threading.Thread(target=end_with_the_tests, daemon=True).start()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     multiprocessing.set_start_method("fork", force=True)  # tqdm makes a lock of the default kind
     for number, suffix in ((1, ".out"), (2, ".err")):
