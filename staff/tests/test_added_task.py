@@ -65,6 +65,7 @@ def in_copy(copy, *arguments):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_it_is_graded(copy):
     selected = ("-p", "no:cacheprovider", "-k", "task9", "--submission", str(copy))
     printed = in_copy(copy, "-m", "pytest", "-q", "tests/grading", *selected)

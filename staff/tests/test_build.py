@@ -107,6 +107,7 @@ def test_the_mean_times_stand_side_by_side_with_their_spread(runs, answers, fold
     assert "2(a) 22.5 0.0 22.5 to 22.5 39 2 2(b) 25.1 2.5 22.5 to 27.5 39 2 3 22.5" in text
 
 
+@pytest.mark.slow
 def test_paper_is_a4_or_letter(runs, answers, folder):
     sizes = []
     for paper in ([], ["--paper", "letter"]):
@@ -186,6 +187,7 @@ $$
         assert part not in found, part
 
 
+@pytest.mark.slow
 def test_traced_steps_are_in_the_report(runs, answers, folder):
     events = [
         {"ph": "X", "name": name, "ts": 0, "dur": duration}
