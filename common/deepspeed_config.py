@@ -121,7 +121,8 @@ def wrong(key: str, value: Any) -> str:
     if key not in KEYS:
         return f'unknown key "{key}"; these are read: {", ".join(KEYS)}'
     kind = KEYS[key].type
-    if value in (AUTO,) and not isinstance(kind, tuple):
+    auto = value == AUTO
+    if auto and not isinstance(kind, tuple):
         return ""
     if isinstance(kind, tuple):
         words = {word.lower(): word for word in kind}

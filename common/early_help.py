@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from common.cli import parse_args
@@ -27,7 +28,9 @@ def answer():
 
 
 def flags_of(node):
-    """The flags that a statement of the script lists: `FLAGS = [Flag(...), ...]`, or `+=`."""
+    """The flags that a statement lists: `FLAGS = [Flag(...), ...]`, or `+=`, or imports."""
+    if isinstance(node, ast.ImportFrom) and "FLAGS" in [alias.name for alias in node.names]:
+        return import_module(str(node.module)).FLAGS
     value = getattr(node, "value", None)
     assigned = isinstance(node, (ast.Assign, ast.AugAssign))
     if not (assigned and isinstance(value, ast.List) and value.elts):

@@ -34,7 +34,8 @@ class Task:
     it out unless it is named. Where gradients are `weighted` by their examples, workers may read
     unequal parts of a batch. `sharded` is what each worker keeps only its part of: of weights,
     gradients and optimizer_state. Where it `overlaps`, the network works on gradients during the
-    backward pass. `path` is the script's of a variant, in a folder with others.
+    backward pass. `path` is the script's of a variant, in a folder with others. A task that
+    `pretrains` reads a corpus, and none of GLUE's tasks.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Task:
     sharded: tuple[str, ...] = ()
     overlaps: bool = False
     path: str = ""
+    pretrains: bool = False
 
     @property
     def key(self) -> str:
@@ -184,6 +186,16 @@ VARIANTS = (  # graded, as further tasks are, where they are named
         sharded=("optimizer_state", "gradients", "weights"),
         overlaps=True,
         path="task6/fsdp.py",
+    ),
+    Task(
+        "task8",
+        "8",
+        "pre-training: means over all masked tokens and pairs, LAMB, loss scaling",
+        base="task2b",
+        collectives=("all_reduce",),
+        further=True,
+        pretrains=True,
+        path="task8/pretrain.py",
     ),
 )
 TASKS = {task.name: task for task in TABLE}

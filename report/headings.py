@@ -11,6 +11,7 @@ QUESTIONS = {  # what the reasoning on a task is about
     "zero1": "Which bytes does it save, and what does it send in place of 2(b)'s all_reduce?",
     "zero2": "Why does it move no more bytes than 2(b), and what does gloo's own collective move?",
     "fsdp": "What is left on one worker, and what does gathering each layer twice cost?",
+    "task8": "What do the losses and the trust ratios show, and what does pre-training buy?",
 }
 DETAILS = "Implementation details"
 SCALABILITY = "Scalability"

@@ -101,7 +101,7 @@ def test_missing_batch_sizes_follow_from_the_others(read, given, expected):
         ({**TUTORIAL, "gradient_accumulation_steps": 3}, {}, ["4096", "64", "3", "4", "= 768"]),
         ({"train_batch_size": 62}, {}, ["62", "= 60"]),
         ({"train_batch_size": 2}, {}, ["2", "= 0"]),
-        ({"optimiser": {}}, {}, ['unknown key "optimiser"', "optimizer.params.lr"]),
+        ({"optimizers": {}}, {}, ['unknown key "optimizers"', "optimizer.params.lr"]),
         ({"optimizer": {"params": {"rate": 1}}}, {}, ['unknown key "optimizer.params.rate"']),
         ({"optimizer": {"type": "SGD"}}, {}, ['"SGD"', "Adam, AdamW, Lamb"]),
         ({"optimizer": []}, {}, ['unknown key "optimizer"']),

@@ -138,7 +138,7 @@ def hub_answers():
     return True
 
 
-def check_bfloat16(device):
+def check_bfloat16(device, flag="--fp16"):
     """Raise UserError if bfloat16 would be emulated, many times slower than float32."""
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -146,8 +146,8 @@ def check_bfloat16(device):
         native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     if not native:
         raise UserError(
-            f"--fp16: this machine's {device.type} has no bfloat16 arithmetic, so training "
-            "would be slower than in float32; leave --fp16 out"
+            f"{flag}: this machine's {device.type} has no bfloat16 arithmetic, so training "
+            f"would be slower than in float32; leave {flag} out"
         )
 
 

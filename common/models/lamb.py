@@ -87,6 +87,7 @@ class Lamb(torch.optim.Optimizer):
         return ratios
 
 
+# SOLUTION(task8): the norm of the weight by that of its update, bounded; 1 where either is 0
 def trust_ratio(weight, update, lowest, highest):
     """How large an update is made: the weight's norm by the update's, within bounds; a tensor."""
     of_weight, of_update = norms([weight, update])

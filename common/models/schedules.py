@@ -30,6 +30,7 @@ def polynomial(warmup: int, total: int, power: float = 0.5) -> Callable[[int], f
     return lambda step: warm_up(step, warmup) * min(1.0, remaining(step, warmup, total)) ** power
 
 
+# SOLUTION(task8): return a function: the warm-up times the decay since it ended
 def warmup_linear_decay_exp(
     warmup: int, total: int, decay_rate: float, decay_step: float
 ) -> Callable[[int], float]:

@@ -48,7 +48,8 @@ def drop_padding(base, args, kwargs):
     """Replace a batch of shape (rows, longest) by one row of all its tokens.
 
     A batch stays padded if it has no mask, or one that hides a row's first token, or if the caller
-    wants each layer's output.
+    wants each layer's output. `read`, of the shape of the batch, marks the tokens of the last layer
+    that the caller reads; without it they are the rows' first.
     """
     given = dict(zip(("input_ids",), args, strict=False)) | kwargs
     ids, mask = given.get("input_ids"), given.get("attention_mask")
@@ -63,13 +64,20 @@ def drop_padding(base, args, kwargs):
     types, real = given.get("token_type_ids"), mask.bool()
     flat = {"input_ids": ids, "position_ids": positions, "token_type_ids": types}
     given |= {name: values[real][None] for name, values in flat.items() if values is not None}
+    if (read := given.get("read")) is not None:
+        given["read"] = read[real].nonzero().squeeze(1)
     return (), given | {"attention_mask": None, "row_lengths": real.sum(1).tolist()}
 
 
 def keep_first_tokens(_module, _args, kwargs, output):
-    """Reduce what a module returns, (1, tokens, hidden), to first tokens, (rows, 1, hidden)."""
+    """Reduce what a module returns, (1, tokens, hidden), to first tokens, (rows, 1, hidden).
+
+    Where the caller reads other tokens of the last layer, reduce it to these, (1, read, hidden).
+    """
     if "row_lengths" not in kwargs:
         return output
+    if kwargs.get("read") is not None:
+        return output[0][:, kwargs["read"]], *output[1:]
     lengths = torch.tensor(kwargs["row_lengths"])
     first = lengths.cumsum(0) - lengths
     if isinstance(output, tuple):  # of an attention layer, with the weights

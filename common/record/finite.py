@@ -37,12 +37,12 @@ class FiniteNumbers:
     def check_loss(self, module, _, output):
         """Raise RunError if the loss of a training step is not finite."""
         loss = getattr(output, "loss", None)
-        if not module.training or loss is None or loss.isfinite():
+        if not module.training or loss is None or loss.isfinite().all():
             return
         bad = (name for p, name in self.names.items() if not is_finite(p))
         name = next(bad, "")
         first = f"the first weight that is not finite is {name}" if name else "all weights are"
-        self.stop(f"the loss is {loss.item()} ({first})")
+        self.stop(f"the loss is {loss.sum().item()} ({first})")
 
     def check_gradient(self, name, gradient):
         """Raise RunError if a gradient is not finite."""

@@ -24,6 +24,7 @@ from common.record.traffic import Traffic
 from common.sharded_state import whole_weights
 from common.units import after_epoch
 
+import torch
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
@@ -121,7 +122,7 @@ class Record:
         """Write the line of the step that has just ended."""
         self.schedule.end_step()
         loss = self.loss(batches)
-        read = [batch for batch, weight in batches if weight]
+        read = [batch for batch, weight in batches if torch.as_tensor(weight).any()]
         masks = [batch["attention_mask"] for batch in read if "attention_mask" in batch]
         total = sum(self.clock.seconds.values())
         self.seconds.append(total)
@@ -132,6 +133,7 @@ class Record:
             "examples": sum(len(next(iter(batch.values()))) for batch in read),
             "tokens": int(sum(mask.sum() for mask in masks)),
             "seconds": {"total": total, **self.clock.seconds},
+            **self.details(batches),
         }
         print(json.dumps(line), file=self.steps_file, flush=True)
         if self.trace:
@@ -154,6 +156,11 @@ class Record:
             self.bar.close()
             self.notice.end(step, saved=self.strategy != "no")
 
+    def details(self, batches):
+        """What the line of a step holds besides, for a task that adds to it."""
+        del batches
+        return {}
+
     def save(self, epoch, position):
         """Save a checkpoint: after `epoch` epochs, and `position` steps of the next."""
         done = {"step": self.schedule.step, "epoch": epoch, "position": position}
@@ -172,7 +179,8 @@ class Record:
         weights = [weight for _, weight in batches]
         if len(losses) != len(weights):  # the loop divides its batches otherwise
             weights = [1 / max(1, len(losses))] * len(losses)
-        return sum((loss * weight).item() for loss, weight in zip(losses, weights, strict=True))
+        pairs = zip(losses, weights, strict=True)
+        return sum((loss * weight).sum().item() for loss, weight in pairs)
 
     def end_epoch(self, epoch, scores):
         """Take an epoch's metrics; with --save_strategy epoch, save a checkpoint.

@@ -41,6 +41,7 @@ PER_WORKER_FLAGS = {
     "model_name_or_path",
     "config_name",
     "tokenizer_name",
+    "deepspeed_config",
     "overwrite_cache",
     "overwrite_output_dir",
     "resume",

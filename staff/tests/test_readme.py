@@ -98,7 +98,8 @@ def test_the_diffs_to_read_are_short(line):
     result = subprocess.run(shlex.split(line), cwd=ROOT, capture_output=True, text=True, timeout=20)
     changed = re.findall(r"^[<>] ", result.stdout, re.MULTILINE)
     assert result.returncode == 1
-    longer = {"task4": 90, "overlap": 50}  # a whole profile, and DistributedDataParallel by hand
+    # a whole profile, DistributedDataParallel by hand, and another kind of training
+    longer = {"task4": 90, "overlap": 50, "task8": 50}
     assert len(changed) <= next((most for name, most in longer.items() if name in line), 30)
 
 

@@ -91,6 +91,43 @@ LESSONS = {
         "+    shard(model, args)",
         "     optimizer, scheduler = make_optimizer(model, args, data.total_steps)",
     ],
+    ("task2b", "task8"): [
+        "     model, data = load(args, world)",
+        "-    optimizer, scheduler = make_optimizer(model, args, data.total_steps)",
+        "-    record = Record(args, world, model, data, optimizer)",
+        "+    optimizer, scheduler, scaler = make_optimizer(model, args, data.total_steps)",
+        "+    record = PretrainingRecord(args, world, model, data, optimizer, scaler)",
+        "     for epoch in record.epochs():",
+        "             optimizer.zero_grad()",
+        "+            weigh(batches, world)",
+        "             for batch, weight in batches:  # one batch, unless gradients are accumulated",
+        "-                loss = model(**batch).loss * weight",
+        "-                # SOLUTION(task1): run the backward pass, "
+        "which fills every parameter's .grad",
+        "-                loss.backward()",
+        "-            # SOLUTION(task2a): average the gradients over the ranks, "
+        "before they are clipped",
+        "+                loss = (model(**batch).loss * weight).sum()  "
+        "# of masked tokens, and of pairs",
+        "+                # SOLUTION(task8): run the backward pass of the scaled loss",
+        "+                scaler.scale(loss).backward()",
+        "+            # SOLUTION(task8): average the gradients over the ranks, as in task 2(b)",
+        "             average_gradients(model, world)",
+        "+            # SOLUTION(task8): divide the gradients by the loss scale, "
+        "before they are clipped",
+        "+            scaler.unscale_(optimizer)",
+        "             clip_grad_norm_(model.parameters(), args.max_grad_norm)",
+        "-            # SOLUTION(task1): update the weights",
+        "-            optimizer.step()",
+        "-            scheduler.step()",
+        "+            # SOLUTION(task8): update the weights, unless a gradient has overflowed",
+        "+            scaler.step(optimizer)",
+        "+            if scaler.update():  # adapts the loss scale, and returns whether weights "
+        "were updated",
+        "+                scheduler.step()",
+        "         # SOLUTION(task1): evaluate on the dev set and pass the scores to "
+        "record.end_epoch",
+    ],
     ("task2b", "task5"): [
         "                 loss.backward()",
         "-            # SOLUTION(task2a): average the gradients over the ranks, "
@@ -115,6 +152,7 @@ DEFINED = {
     "zero1": ["reduce_gradients"],
     "zero2": ["FLAGS", "reduce_gradients", "reduce_by_backend"],
     "fsdp": ["FLAGS", "shard"],
+    "task8": ["weigh"],
 }
 SHARDS = [f"common.shards.{name}" for name in ("Shards", "clip_grad_norm", "gather_weights")]
 # What of a script's imports task 1 does not have: the lesson's own tools.
@@ -132,15 +170,23 @@ IMPORTED = {
     "zero2": {*SHARDS, "common.flags.Flag", "torch", "torch.distributed"},
     "fsdp": {"common.flags.Flag", "torch", "torch.distributed.fsdp.fully_shard"}
     | {"torch.distributed.fsdp.MixedPrecisionPolicy"},
+    "task8": {"task2b.run_glue.average_gradients", "common.norms.clip_grad_norm_"}
+    | {f"common.pretraining.{name}" for name in ("evaluate", "load", "make_optimizer")}
+    | {"common.pretraining_flags.FLAGS", "common.record.pretraining.PretrainingRecord"}
+    | {"torch", "torch.distributed"},
     "task4": {"task2a.run_glue", "task2b.run_glue", "common.flags.Flag"}
     | {"common.record.traffic.Traffic", "torch", "torch.distributed"}
     | {"torch.nn.parallel.DistributedDataParallel"},
 }
 # What of task 1's imports a script has no use for.
 NOT_IMPORTED = {key: {"torch.nn.utils.clip_grad_norm_"} for key in ("zero1", "zero2")}
+NOT_IMPORTED["task8"] = {
+    *("common.load.load", "common.models.evaluate.evaluate", "common.record.record.Record"),
+    *("common.models.optimizer.make_optimizer", "torch.nn.utils.clip_grad_norm_"),
+}
 # The most lines that may differ, docstrings aside, and the most that a script may have.
 CHANGED = {"task2a": 20, "task2b": 16, "overlap": 36, "task3": 4, "task4": 70, "task5": 10}
-CHANGED |= {"uneven_ddp": 2, "zero1": 36, "zero2": 20, "fsdp": 24}
+CHANGED |= {"uneven_ddp": 2, "zero1": 36, "zero2": 20, "fsdp": 24, "task8": 40}
 LENGTH = {"task4": 100, "overlap": 80, "zero2": 64}
 
 
@@ -210,7 +256,8 @@ def test_around_main_there_is_only_the_lesson_too(task):
         for node in rest[:-1]
     ]
     assert names == [*DEFINED[task], "main"]
-    flags = ", FLAGS" if "FLAGS" in DEFINED[task] else ""
+    own = "FLAGS" in DEFINED[task] or "common.pretraining_flags.FLAGS" in IMPORTED[task]
+    flags = ", FLAGS" if own else ""
     start = f"if __name__ == '__main__':\n    run(main, __file__{flags})"
     assert ast.unparse(rest[-1]) == start
 
@@ -223,16 +270,19 @@ def test_a_step_does_its_parts_in_order(task):
     gathers = task in ("zero1", "zero2")
     parts += ["clip_grad_norm" if gathers else "clip_grad_norm_", "optimizer.step"]
     parts += ["gather_weights"] * gathers + ["scheduler.step"]
+    if task == "task8":
+        parts[2:3] = ["scaler.scale(loss).backward"]
+        parts[4:6] = ["scaler.unscale_", "clip_grad_norm_", "scaler.step", "scaler.update"]
     called = {ast.unparse(node.func) for node in ast.walk(main) if isinstance(node, ast.Call)}
     averages = "average_gradients" in called
-    assert averages == (task in ("task2a", "task2b", "overlap", "task4", "task5"))
+    assert averages == (task in ("task2a", "task2b", "overlap", "task4", "task5", "task8"))
     wrapper = sharded.get(task, "DistributedDataParallel")
     assert averages or task == "task1" or wrapper in called
     lines = [line_of(main, part) for part in parts if averages or part != "average_gradients"]
     assert lines == sorted(lines), "averaging comes after backward and before clipping"
 
 
-@pytest.mark.parametrize("task", ["task2a", "task2b", "overlap", "task4", "task5"])
+@pytest.mark.parametrize("task", ["task2a", "task2b", "overlap", "task4", "task5", "task8"])
 def test_gradients_are_averaged_once_per_step_and_not_per_micro_batch(task):
     main = function(task, "main")
     micro_batches = max(

@@ -21,7 +21,7 @@ from experiments.command import KIT, choose_tasks, keys_of, training_command, wo
 from report.runs import Run, load_run
 
 FLAGS = "--task_name RTE --max_seq_length 128 --dropout 0 --save_strategy no"
-ALL = tuple(SCRIPTS.values())
+ALL = tuple(task for task in SCRIPTS.values() if not task.pretrains)
 
 
 def parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:

@@ -1,0 +1,130 @@
+"""BERT with the two heads of its pre-training, computed only where they are read."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from common.data.pretraining import IGNORED
+from common.errors import UserError
+from common.models.bert import check_bfloat16
+from common.models.dropout import use_fast_dropout
+from common.models.tiny import HIDDEN, LAYERS
+from common.models.unpad import NAME, unpad
+
+import torch
+import transformers
+from torch.nn.functional import cross_entropy
+from transformers import AutoConfig, BertConfig
+from transformers.utils import ModelOutput
+
+
+@dataclass
+class Losses(ModelOutput):
+    """What a forward pass returns: of the masked tokens, and of the pairs.
+
+    `loss` has their mean losses, `counts` how many they are, `right` how many of them are predicted
+    right: each of shape (2,).
+    """
+
+    loss: torch.Tensor | None = None
+    counts: torch.Tensor | None = None
+    right: torch.Tensor | None = None
+
+
+class BertForPreTraining(transformers.BertForPreTraining):
+    """transformers' model, whose vocabulary's logits are computed for masked tokens alone."""
+
+    def forward(self, input_ids, token_type_ids, attention_mask, labels, next_sentence_label):
+        """The losses of a batch: (rows, tokens) int64, and for `next_sentence_label` (rows,)."""
+        read = labels != IGNORED
+        read[:, 0] = True  # [CLS], of which a row's pair is judged
+        given = {"token_type_ids": token_type_ids, "attention_mask": attention_mask}
+        if self.config._attn_implementation == NAME:
+            hidden = self.bert(input_ids, read=read, **given).last_hidden_state[0]
+        else:
+            hidden = self.bert(input_ids, **given).last_hidden_state[read]
+        labels, first = labels[read], read.nonzero()[:, 1] == 0
+        masked = labels != IGNORED
+        words = self.cls.predictions(hidden[masked]).float()
+        pooled = self.bert.pooler(hidden[first, None])  # pyright: ignore[reportOptionalCall]
+        pairs = self.cls.seq_relationship(pooled).float()
+        answers = ((words, labels[masked]), (pairs, next_sentence_label))
+        sums = [cross_entropy(logits, labels, reduction="sum") for logits, labels in answers]
+        right = [(logits.argmax(1) == labels).sum() for logits, labels in answers]
+        counts = torch.tensor([len(labels) for _, labels in answers], device=hidden.device)
+        loss = torch.stack(sums) / counts.clamp(min=1)
+        return Losses(loss=loss, counts=counts, right=torch.stack(right))
+
+
+def load_model(args, tokenizer, world):
+    """The model on this worker's device, for the tokenizer of a corpus.
+
+    New weights are drawn from --seed, alike on every rank; afterwards the random state differs
+    between ranks. Raises UserError for weights of another vocabulary, or that cannot be loaded.
+    """
+    transformers.logging.disable_progress_bar()
+    if world.rank > 0:
+        transformers.logging.set_verbosity_error()
+    torch.manual_seed(args.seed)
+    name = args.model_name_or_path
+    if name == "tiny":
+        model = BertForPreTraining(configuration(args, len(tokenizer)))
+    else:
+        model = load_weights(name, tokenizer)
+    longest = model.config.max_position_embeddings
+    if args.max_seq_length > longest:
+        raise UserError(
+            f"--max_seq_length {args.max_seq_length}: this model has only {longest} positions"
+        )
+    if args.dropout >= 0:
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = args.dropout
+    use_fast_dropout(model)
+    if not args.padded:
+        unpad(model, world)
+    model.to(world.device).train()
+    if args.bf16:
+        check_bfloat16(world.device, "--bf16")
+    if args.fp16 or args.bf16:
+        dtype = torch.float16 if args.fp16 else torch.bfloat16
+        model.forward = torch.autocast(world.device.type, dtype)(model.forward)
+    torch.manual_seed(args.seed + world.rank)
+    return model
+
+
+def configuration(args, vocab_size) -> Any:
+    """The configuration of a model with new weights: --config_name's, or that of `tiny`."""
+    if args.config_name:
+        try:
+            config = AutoConfig.from_pretrained(args.config_name, local_files_only=True)
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise UserError(f"--config_name {args.config_name}: {reason}") from None
+        if config.model_type != "bert":
+            raise UserError(f"--config_name {args.config_name}: is a {config.model_type}, not bert")
+        config.vocab_size = vocab_size
+        return config
+    return BertConfig(
+        vocab_size=vocab_size,
+        hidden_size=HIDDEN,
+        num_hidden_layers=len(LAYERS),
+        num_attention_heads=2,
+        intermediate_size=HIDDEN,
+    )
+
+
+def load_weights(name, tokenizer):
+    """The weights in a folder, or of the hub; heads that it lacks are new."""
+    try:
+        theirs = transformers.AutoTokenizer.from_pretrained(name).get_vocab()
+        model = BertForPreTraining.from_pretrained(name, dtype=torch.float32)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"--model_name_or_path {name}: {reason}") from None
+    if theirs != tokenizer.get_vocab():
+        raise UserError(
+            f"--model_name_or_path {name}: has another vocabulary than the corpus "
+            f"({len(theirs)} tokens, and {len(tokenizer)}); go on with the corpus that it was "
+            "trained on, or train `tiny` on this one"
+        )
+    return model
