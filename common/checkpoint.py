@@ -98,7 +98,7 @@ class Checkpoints:
                 self.remove_others()  # those of an earlier run, which this one replaces
                 self.barrier()
             folder.mkdir(exist_ok=True)
-            weights = whole_weights(self.model)
+            weights = whole_weights(self.wrapped)
             if self.world.rank == 0:
                 save_model(self.model, self.data.tokenizer, folder, weights)
                 training = self.optimizer.state_dict()
@@ -178,10 +178,13 @@ class Checkpoints:
                 "sharded runs an --output_dir on a disk that all workers share"
             )
         if self.sharded:
-            set_whole_weights(self.model, load_file(folder / "model.safetensors"))
+            set_whole_weights(self.wrapped, load_file(folder / "model.safetensors"))
             load_state(self.optimizer, folder / SHARDS)
-            state = self.optimizer.state_dict()["state"]
-            training = read_tensors(folder / TRAINING) | {"state": state}
+            own = self.optimizer.state_dict()
+            training = read_tensors(folder / TRAINING)
+            groups = zip(training["param_groups"], own["param_groups"], strict=True)
+            training["param_groups"] = [rank0 | {"params": o["params"]} for rank0, o in groups]
+            training["state"] = own["state"]
         elif self.world.rank == 0 or all(here):
             load_model(self.model, folder / "model.safetensors")
             training = read_tensors(folder / TRAINING)

@@ -13,6 +13,7 @@ from common.commands import program
 from common.data.glue import find_glue_task
 from common.errors import UserError
 from common.flags import FLAGS, describe
+from common.layers import problems_with_stages
 from common.own_task import OWN_TASKS, PRETRAINING
 from common.tasks import SCRIPTS, name_of
 from common.uneven import problems_with_split
@@ -61,7 +62,7 @@ def parse_args(script, extra=(), argv=None, env=os.environ, about=None):
         except ValueError as problem:
             problems.append(str(problem))
             setattr(args, flag.name, None)
-    problems += contradictions(args) + problems_with_split(args, texts)
+    problems += contradictions(args) + problems_with_split(args, texts) + problems_with_stages(args)
     if problems:
         raise UserError("\n".join(f"- {problem}" for problem in problems))
     return args

@@ -23,7 +23,12 @@ class Flag(NamedTuple):
 FLAGS = [
     Flag("data_dir", str, None, "folder of the task's files (train.tsv, dev.tsv)"),
     Flag("model_type", str, "bert", "checked against the checkpoint that was loaded"),
-    Flag("model_name_or_path", str, None, "hub name, folder, or `tiny` (built in, no network)"),
+    Flag(
+        "model_name_or_path",
+        str,
+        None,
+        "hub name, folder, or `tiny` (built in; tiny:8 has 8 layers)",
+    ),
     Flag("task_name", str, None, "one of GLUE's nine tasks, such as RTE"),
     Flag("output_dir", str, None, "folder that the run writes to"),
     Flag("do_train", bool, False, "train"),

@@ -3,6 +3,7 @@
 import hashlib
 import json
 
+from common.tasks import SCRIPTS
 from common.workers.world import PER_WORKER_FLAGS
 
 # Flags that change nothing in the steps that a run takes.
@@ -21,12 +22,13 @@ WITHOUT_EFFECT = {
     "other_world_size",
     "init_method",
     "split",
+    "stage_ms",
     "rebalance_steps",
     "slow",
     "max_batch",
 }
 SIZES = ("--world_size", "--per_gpu_train_batch_size", "--gradient_accumulation_steps")
-ALTERED = (*SIZES, "--batch_sizes")  # by another number of workers, or other parts of a batch
+ALTERED = (*SIZES, "--batch_sizes", "--layers", "--pipeline", "--data")  # by other workers
 
 
 def identity(args, model, data):
@@ -72,5 +74,8 @@ def differences(theirs, ours, other_world_size):
 def total_batch(identity):
     """Examples per step of all workers together."""
     workers, worker_batch, accumulated = (identity[name] for name in SIZES)
+    task = SCRIPTS.get(identity["the task"])
+    if task and task.divided:  # each replica of the model reads one batch
+        workers //= identity.get("--pipeline", workers)
     parts = [int(size) for size in identity.get("--batch_sizes", "").split(",") if size]
     return (sum(parts) or workers * worker_batch) * accumulated

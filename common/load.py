@@ -3,8 +3,10 @@
 from common.data.differing import first_differences
 from common.data.glue import find_glue_task
 from common.data.loader import TrainingBatches, load_data
+from common.data.pipelined import PipelinedBatches
 from common.data.uneven import UnevenBatches
 from common.errors import UserError
+from common.layers import is_divided
 from common.models.bert import load_model, weights_digest
 from common.own_run import load_own
 from common.own_task import OWN_TASKS
@@ -41,4 +43,6 @@ def load_glue(args, world):
     glue_task = find_glue_task(args.task_name)
     model, tokenizer = load_model(args, glue_task, world)
     kind = UnevenBatches if is_exact(args) else TrainingBatches
+    if is_divided(args):
+        kind = PipelinedBatches
     return model, load_data(args, glue_task, tokenizer, world, kind)

@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from common.models.stage import Stage
+
 import torch
 import torch.distributed as dist
 from torch.distributed import checkpoint
@@ -31,10 +33,12 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def whole_weights(model: torch.nn.Module) -> dict | None:
-    """The whole weights of FSDP's model, on rank 0; None for another, where they are whole already.
+    """The whole weights of FSDP's model, or of a stage's, on rank 0; None for others.
 
-    Every rank calls it at once.
+    The weights of all others are whole already. Every rank calls it at once.
     """
+    if isinstance(model, Stage):
+        return model.whole_weights()
     if not isinstance(model, FSDPModule):
         return None
     return get_model_state_dict(
@@ -44,12 +48,15 @@ def whole_weights(model: torch.nn.Module) -> dict | None:
 
 def set_whole_weights(model: torch.nn.Module, weights: dict) -> None:
     """Load whole weights, which every rank has, into a model; every rank calls it at once."""
-    set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))
+    if isinstance(model, Stage):
+        model.set_whole_weights(weights)
+    else:
+        set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))
 
 
 def is_sharded(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether each rank has only a part of the optimizer's state."""
-    return any(map(is_cut, parameters_of(optimizer)))
+    """Whether each rank has only a part of the optimizer's state: of slices, or of a stage."""
+    return any(is_cut(p) or hasattr(p, "whole_name") for p in parameters_of(optimizer))
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
@@ -75,7 +82,7 @@ def state_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     cut = parameters_of(optimizer)
     mesh = init_device_mesh(cut[0].device.type, (dist.get_world_size(),))
     return {
-        f"{number}.{name}": placed(tensor, p, mesh)
+        f"{getattr(p, 'whole_name', number)}.{name}": placed(tensor, p, mesh)
         for number, p in enumerate(cut)
         for name, tensor in optimizer.state[p].items()
     }
@@ -83,7 +90,7 @@ def state_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
 
 def placed(tensor: torch.Tensor, p: Any, mesh: DeviceMesh) -> torch.Tensor:
     """A tensor of a slice's state as a part of that of its bucket, without the zeros at its end."""
-    if tensor.dim() == 0 or isinstance(tensor, DTensor):
+    if tensor.dim() == 0 or not hasattr(p, "whole_size"):
         return tensor
     part = math.ceil(p.whole_size / mesh.size())
     real = min(part, max(0, p.whole_size - mesh.get_rank() * part))

@@ -34,8 +34,10 @@ class Task:
     it out unless it is named. Where gradients are `weighted` by their examples, workers may read
     unequal parts of a batch. `sharded` is what each worker keeps only its part of: of weights,
     gradients and optimizer_state. Where it `overlaps`, the network works on gradients during the
-    backward pass. `path` is the script's of a variant, in a folder with others. A task that
-    `pretrains` reads a corpus, and none of GLUE's tasks.
+    backward pass. Where the model is `divided`, workers hold parts of one model and read the same
+    rows; a schedule that `fills_pipeline` needs as many micro-batches as stages. `path` is the
+    script's of a variant, in a folder with others. A task that `pretrains` reads a corpus, and none
+    of GLUE's tasks.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Task:
     weighted: bool = False
     sharded: tuple[str, ...] = ()
     overlaps: bool = False
+    divided: bool = False
+    fills_pipeline: bool = False
     path: str = ""
     pretrains: bool = False
 
@@ -186,6 +190,48 @@ VARIANTS = (  # graded, as further tasks are, where they are named
         sharded=("optimizer_state", "gradients", "weights"),
         overlaps=True,
         path="task6/fsdp.py",
+    ),
+    Task(
+        "naive",
+        "7, naive",
+        "model parallelism: some of the layers for each worker",
+        base="task1",
+        collectives=("send", "recv"),
+        further=True,
+        divided=True,
+        path="task7/naive.py",
+    ),
+    Task(
+        "gpipe",
+        "7, GPipe",
+        "a pipeline: micro-batches, so that all workers compute at once",
+        base="naive",
+        collectives=("send", "recv"),
+        further=True,
+        divided=True,
+        path="task7/gpipe.py",
+    ),
+    Task(
+        "one_f_one_b",
+        "7, 1F1B",
+        "the same in another order, which keeps less",
+        base="gpipe",
+        collectives=("send", "recv"),
+        further=True,
+        divided=True,
+        fills_pipeline=True,
+        path="task7/one_f_one_b.py",
+    ),
+    Task(
+        "grid",
+        "7, 2 x 2",
+        "pipelines and data parallelism together",
+        base="one_f_one_b",
+        collectives=("send", "recv", "all_reduce"),
+        further=True,
+        divided=True,
+        fills_pipeline=True,
+        path="task7/grid.py",
     ),
     Task(
         "task8",

@@ -7,6 +7,7 @@ from common.commands import run_command
 COMMANDS = {  # name -> (module, what it does)
     "demo": ("experiments.demo", "every task on this machine, side by side"),
     "traffic": ("experiments.traffic", "task 4's bytes by batch size, dtype and method"),
+    "pipeline": ("experiments.pipeline", "task 7's bubbles by schedule and micro-batches"),
     "scaling": ("experiments.scaling", "tasks x workers x link rates in the lab"),
 }
 

@@ -112,9 +112,13 @@ class TrainingBatches:
         return ""
 
     def split(self, rows, tokenizer, device):
-        """A step's rows as micro-batches: one, unless --gradient_accumulation_steps is more."""
-        parts = [rows[at : at + self.micro] for at in range(0, len(rows), self.micro)]
+        """A step's rows as micro-batches, each with its share of them."""
+        parts = self.parts(rows)
         return [(self.collate(part, tokenizer, device), len(part) / len(rows)) for part in parts]
+
+    def parts(self, rows):
+        """The rows of each micro-batch: one, unless --gradient_accumulation_steps is more."""
+        return [rows[at : at + self.micro] for at in range(0, len(rows), self.micro)]
 
     def collate(self, rows, tokenizer, device):
         """The batch of some rows, on the device."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import socket
 from pathlib import Path
 from pickle import UnpicklingError
@@ -35,8 +36,9 @@ def load_model(args, glue_task, world):
         transformers.logging.set_verbosity_error()  # rank 0 reports for all
     torch.manual_seed(args.seed)
     num_labels = len(glue_task.labels or ("score",))
-    if args.model_name_or_path == "tiny":
-        model, tokenizer = tiny_model(num_labels), tiny_tokenizer()
+    tiny = re.fullmatch(r"tiny(?::([1-9]\d?))?", args.model_name_or_path)
+    if tiny:
+        model, tokenizer = tiny_model(num_labels, int(tiny[1] or 2)), tiny_tokenizer()
     else:
         model, tokenizer = load_checkpoint(args, num_labels)
     if model.config.model_type != args.model_type:

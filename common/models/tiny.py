@@ -37,15 +37,16 @@ def tiny_tokenizer():
 
 
 @torch.no_grad()
-def tiny_model(num_labels):
+def tiny_model(num_labels, layers=2):
     """A two-layer BERT whose weights are the same bits on every machine and under every seed.
 
-    num_labels of 1 means a regression. The global random state stays as it was.
+    num_labels of 1 means a regression. With more `layers` those after the second are made like it.
+    The global random state stays as it was.
     """
     config = BertConfig(
         vocab_size=len(tiny_tokenizer()),
         hidden_size=HIDDEN,
-        num_hidden_layers=len(LAYERS),
+        num_hidden_layers=layers,
         num_attention_heads=2,
         intermediate_size=HIDDEN,
         num_labels=num_labels,  # pyright: ignore[reportCallIssue]
@@ -63,7 +64,8 @@ def tiny_model(num_labels):
     segments[:, SEGMENT:] = 0
     segments[1] = -segments[0]
     weights = dict(model.named_parameters())
-    for number, (gain, pull) in enumerate(LAYERS):
+    for number in range(layers):
+        gain, pull = LAYERS[min(number, len(LAYERS) - 1)]
         attention = f"bert.encoder.layer.{number}.attention.self"
         query, key = weights[f"{attention}.query.weight"], weights[f"{attention}.key.weight"]
         key *= gain

@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+from common.models.stage import Stage
 from common.record.format import PHASES
 
 import torch
@@ -13,7 +14,8 @@ class Clock:
 
     `backward` ends with the last gradient. What follows until the optimizer's step is `sync` where
     there are several workers: averaging by hand, or what DistributedDataParallel still waits for,
-    and clipping. One worker has nothing to synchronize: its clipping counts as `update`.
+    and clipping; for a stage of a pipeline, also its waiting for other stages. One worker has
+    nothing to synchronize: its clipping counts as `update`.
 
     On a GPU every phase but `backward` ends with a CPU-GPU sync point; where `backward` ends is
     measured by a CUDA event.
@@ -21,6 +23,7 @@ class Clock:
 
     def __init__(self, world, model, optimizer):
         self.cuda = world.device.type == "cuda"
+        self.staged = isinstance(model, Stage)
         self.after_gradients = "sync" if world.size > 1 else "update"
         self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         self.outputs = []
@@ -57,12 +60,22 @@ class Clock:
         """With accumulated gradients the pass before has to be closed first."""
         if module.training:
             self.end_backward()
+        if module.training and self.staged:
+            self.lap("sync")
 
     def after_forward(self, module, _, output):
         """The forward pass ends; what it returned is kept."""
         if module.training:
             self.lap("forward")
             self.outputs.append(output)
+        if module.training and self.staged:
+            last = output.logits if output.loss is None else output.loss
+            last.register_hook(self.before_backward)
+
+    def before_backward(self, _):
+        """A stage has the gradients of its outputs."""
+        self.end_backward()
+        self.lap("sync")
 
     def after_gradient(self, _):
         """Note when a gradient is ready: the last one to do so ends the backward pass."""

@@ -11,7 +11,8 @@ class EqualWeights:
     """
 
     def __init__(self, args, world, model):
-        self.every = args.sync_weights_steps if world.size > 1 else 0
+        self.group = world.replicas_group
+        self.every = args.sync_weights_steps if world.readers().size > 1 else 0
         self.weights = [p.detach() for p in model.parameters()]
         self.found = []
 
@@ -22,12 +23,12 @@ class EqualWeights:
         largest, different = 0.0, 0
         for weights in self.weights:
             high, low = weights.clone(), -weights
-            dist.all_reduce(high, op=dist.ReduceOp.MAX)
-            dist.all_reduce(low, op=dist.ReduceOp.MAX)
+            dist.all_reduce(high, op=dist.ReduceOp.MAX, group=self.group)
+            dist.all_reduce(low, op=dist.ReduceOp.MAX, group=self.group)
             apart = high + low
             largest = max(largest, apart.max().item())
             different += int(apart.count_nonzero())
-            dist.broadcast(weights, 0)
+            dist.broadcast(weights, group=self.group, group_src=0)
         share = different / sum(weights.numel() for weights in self.weights)
         self.found.append({"step": step, "largest": largest, "share": share})
         return (

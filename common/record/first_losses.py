@@ -24,7 +24,7 @@ class FirstLosses:
         if self.world.size > 1:
             self.world.store.set(f"loss/{step}/{self.world.rank}", f"{loss} {examples}")
         if self.world.rank == 0:
-            self.waiting[step] = loss
+            self.waiting[step] = loss if examples else None
 
     def known(self, at_end=False):
         """Yield (step, loss as text) once each is known, in order."""
@@ -36,16 +36,18 @@ class FirstLosses:
             if not there and not at_end:
                 return
             del self.waiting[step]
-            yield step, self.text(keys, own) if there else f"{own:.6f} (rank 0's share)"
+            if there or own is not None:
+                yield step, self.text(keys, own) if there else f"{own:.6f} (rank 0's share)"
 
     def is_there(self, keys):
         """Whether every rank has written its loss."""
         return self.world.size == 1 or self.world.store.check(keys)
 
     def text(self, keys, own):
-        """The loss over all examples, with rank 0's beside it where there are other ranks."""
+        """The loss over all examples, with rank 0's beside it where it has one of several."""
         if self.world.size == 1:
             return f"{own:.6f}"
         shares = [map(float, self.world.store.get(key).decode().split()) for key in keys]
         total, examples = map(sum, zip(*((loss * n, n) for loss, n in shares), strict=True))
-        return f"{total / examples:.6f} (rank 0's share: {own:.6f})"
+        share = "" if own is None else f" (rank 0's share: {own:.6f})"
+        return f"{total / examples:.6f}{share}"

@@ -8,6 +8,8 @@ from pathlib import Path
 from common.checkpoint import Checkpoints, Progress
 from common.errors import UserError
 from common.files import claim, disk_full, save_model, write_whole
+from common.layers import seconds_of_stage
+from common.models.stage import Stage
 from common.record.all_reduce import time_all_reduce
 from common.record.clock import Clock
 from common.record.equal_weights import EqualWeights
@@ -19,6 +21,7 @@ from common.record.memory import Memory
 from common.record.notice import Notice
 from common.record.schedule import Schedule
 from common.record.slow import slow_down
+from common.record.timeline import Timeline
 from common.record.trace import start_trace
 from common.record.traffic import Traffic
 from common.sharded_state import whole_weights
@@ -45,6 +48,10 @@ class Record:
         self.metrics = done.metrics
         self.strategy = args.save_strategy
         slow_down(args, world, model)
+        self.timeline = None
+        if isinstance(model, Stage):
+            seconds = seconds_of_stage(args.stage_ms)
+            self.timeline = Timeline(self.folder, model, self.schedule, seconds)
         self.clock = Clock(world, model, optimizer)
         self.memory = Memory(world, model, optimizer)
         if not args.allow_nan:
@@ -123,13 +130,15 @@ class Record:
         self.schedule.end_step()
         loss = self.loss(batches)
         read = [batch for batch, weight in batches if torch.as_tensor(weight).any()]
+        if loss is None:
+            read = []
         masks = [batch["attention_mask"] for batch in read if "attention_mask" in batch]
         total = sum(self.clock.seconds.values())
         self.seconds.append(total)
         line = {
             "step": self.schedule.step,
             "epoch": epoch,
-            "loss": loss,
+            "loss": loss or 0.0,
             "examples": sum(len(next(iter(batch.values()))) for batch in read),
             "tokens": int(sum(mask.sum() for mask in masks)),
             "seconds": {"total": total, **self.clock.seconds},
@@ -141,9 +150,10 @@ class Record:
         if self.live:
             self.live.step(line)
         self.bar.update()
-        whose = "" if self.world.size == 1 else "rank 0's "
-        self.bar.set_postfix_str(f"{whose}loss {loss:.4f}", refresh=False)
-        self.first_losses.add(self.schedule.step, loss, line["examples"])
+        if loss is not None:
+            whose = "" if self.world.size == 1 else "rank 0's "
+            self.bar.set_postfix_str(f"{whose}loss {loss:.4f}", refresh=False)
+        self.first_losses.add(self.schedule.step, line["loss"], line["examples"])
         self.show_losses()
         if apart := self.equal_weights.after(self.schedule.step):
             self.say(apart)
@@ -174,8 +184,13 @@ class Record:
             self.say(f"minibatch {step}: loss {loss}")
 
     def loss(self, batches):
-        """The mean loss of the step that has just ended, over this rank's examples."""
+        """The mean loss of the step that has just ended, over this rank's examples.
+
+        A stage that is not the last has none: its line counts no examples, and None is returned.
+        """
         losses = [output.loss for output in self.clock.outputs if output.loss is not None]
+        if self.clock.outputs and not losses:
+            return None
         weights = [weight for _, weight in batches]
         if len(losses) != len(weights):  # the loop divides its batches otherwise
             weights = [1 / max(1, len(losses))] * len(losses)
@@ -227,8 +242,8 @@ class Record:
             )
             self.facts["iterations_timed"] = len(timed)
             self.facts["iteration_seconds"] = {"mean": mean, "median": statistics.median(timed)}
-        model = getattr(model, "module", model)
         weights = whole_weights(model)
+        model = getattr(model, "module", model)
         if self.world.rank == 0 and self.schedule.total_steps:
             save_model(model, self.data.tokenizer, self.folder, weights)
         if splits := getattr(self.data.batches, "splits", None):
@@ -238,6 +253,8 @@ class Record:
         self.memory.write(self.folder)
         if self.traffic:
             self.traffic.finish()
+        if self.timeline:
+            self.timeline.close()
         self.facts["end"] = now()
         self.write()
         self.held.close()

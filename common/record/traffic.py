@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from common.files import write_whole
+from common.layers import is_divided
 from common.record.format import difference
 
 import psutil
@@ -18,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 RECORDED = ("all_reduce", "gather", "scatter")
+SENT = {"isend": (1, 0), "recv": (0, 1)}  # what one rank sends and receives of the tensor
 # How many times what one rank sends in a ring's half of an all_reduce, (N-1)/N of the whole tensor.
 HALVES = {
     "all_gather_single": 1,
@@ -44,6 +46,8 @@ def expected_bytes(op, rank, size, tensor_bytes, root=0):
 
 def wire_bytes(op, rank, size, tensor_bytes):
     """`expected_bytes`, of any collective that is recorded."""
+    if op in SENT:
+        return tuple(times * tensor_bytes for times in SENT[op])
     if op not in HALVES:
         return expected_bytes(op, rank, size, tensor_bytes)
     sent = HALVES[op] * (size - 1) / size * tensor_bytes
@@ -63,6 +67,7 @@ class Traffic:
     def __init__(self, args, world, every=False):
         self.args = args
         self.every = every
+        self.divided = is_divided(args)
         self.world = world
         self.shared = world.nic not in {member["nic"] for member in world.members} or (
             len({member["address"] for member in world.members}) == 1
@@ -98,7 +103,7 @@ class Traffic:
     def all_patched(self):
         """While open, torch.distributed's collectives record their tensors before they run."""
         with contextlib.ExitStack() as stack:
-            for op in (*RECORDED, *HALVES):
+            for op in (*RECORDED, *HALVES, *SENT):
                 stack.enter_context(self.patched(op))
             yield
 
@@ -129,6 +134,8 @@ class Traffic:
             after, size, rank = self.counters(), self.world.size, self.world.rank
             mine = [row for row in self.collectives if row[0] == self.step]
             everyone = range(size) if self.shared else [rank]
+            if self.divided:  # each rank has its own tensors: the others' are added in the end
+                size, everyone = self.world.readers().size, [rank]
             wire = [wire_bytes(op, r, size, s) for _, op, _, _, s in mine for r in everyone]
             own = [wire_bytes(op, rank, size, s) for _, op, _, _, s in mine]
             self.iterations.append(
@@ -155,6 +162,8 @@ class Traffic:
         """Write what was recorded; print the comparison on rank 0."""
         self.stop.set()
         self.sampler.join()
+        if self.divided and self.shared:
+            self.add_others()
         rank = self.world.rank
         with (self.folder / f"collectives.rank{rank}.csv").open("w", newline="") as file:
             out = csv.writer(file)
@@ -167,6 +176,14 @@ class Traffic:
         write_whole(self.folder / f"traffic.rank{rank}.json", json.dumps(summary, indent=1) + "\n")
         if rank == 0 and self.iterations:
             print(table(summary))
+
+    def add_others(self):
+        """Add what the other ranks expect where the interface carries that, too."""
+        mine = [iteration["expected"] for iteration in self.iterations]
+        every = [mine] * self.world.size
+        dist.all_gather_object(every, mine)
+        for iteration, all_ranks in zip(self.iterations, zip(*every, strict=True), strict=True):
+            iteration["expected"] = sum(all_ranks)
 
     def summary(self):
         """The traffic as a dict: of each iteration, their mean, and of each epoch; in bytes."""

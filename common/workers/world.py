@@ -4,10 +4,11 @@ import os
 import platform
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from common.errors import UserError
+from common.layers import is_divided, parts_of
 from common.tasks import SCRIPTS
 from common.workers import meeting_file
 from common.workers.heartbeat import Heartbeat, PeerLostError, is_loss_of_peer
@@ -55,7 +56,9 @@ class World:
 
     `rank` is this worker's global rank, 0 to size - 1; `device` is where its tensors live;
     `members` is what each worker published about itself, by rank; `nic` is the network interface
-    that the run's traffic crosses on this machine; `store` is shared by all workers.
+    that the run's traffic crosses on this machine; `store` is shared by all workers. The model is
+    divided over `parts` ranks, one after another, which read the same rows: `parts_group` has those
+    of one replica, `replicas_group` those that hold the same part of each replica.
     """
 
     rank: int
@@ -67,6 +70,13 @@ class World:
     store: dist.Store
     heartbeat: Heartbeat
     timeout: float
+    parts: int = 1
+    parts_group: dist.ProcessGroup | None = None
+    replicas_group: dist.ProcessGroup | None = None
+
+    def readers(self):
+        """The world with one rank for each replica of the model, as they share the data."""
+        return replace(self, rank=self.rank // self.parts, size=self.size // self.parts)
 
 
 def join(args):
@@ -120,7 +130,8 @@ def join(args):
         raise
     shared = len({member["address"] for member in members}) == 1
     nic = loopback() if shared else os.environ["GLOO_SOCKET_IFNAME"]
-    return World(rank, size, device, backend, members, nic, store, heartbeat, args.timeout)
+    joined = World(rank, size, device, backend, members, nic, store, heartbeat, args.timeout)
+    return in_groups(joined, parts_of(args)) if is_divided(args) else joined
 
 
 def open_group(backend, store, rank, size, **options):
@@ -131,6 +142,16 @@ def open_group(backend, store, rank, size, **options):
     """
     # SOLUTION(task2a): call init_process_group with the backend, store, rank, world size, options
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, **options)
+
+
+def in_groups(world, parts):
+    """The world with groups of `parts` ranks, each of which holds one replica of the model."""
+    replicas = [list(range(at, at + parts)) for at in range(0, world.size, parts)]
+    same_part = [list(each) for each in zip(*replicas, strict=True)]
+    timeout = timedelta(seconds=world.heartbeat.limit)
+    group, _ = dist.new_subgroups_by_enumeration(replicas, timeout=timeout)
+    others, _ = dist.new_subgroups_by_enumeration(same_part, timeout=timeout)
+    return replace(world, parts=parts, parts_group=group, replicas_group=others)
 
 
 def leave(world):

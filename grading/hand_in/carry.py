@@ -105,7 +105,7 @@ def written(target: Script, block: Block, source: Script) -> tuple[int, str]:
     first, last = before[1] + 1, after[1]
     while first < last and not source.lines[first].strip():
         first += 1
-    while first < last and not source.lines[last - 1].strip():
+    while first < last and is_before(source.lines[last - 1], source.lines[first]):
         last -= 1
     for todo in source.todos:
         if first < todo.line <= last:
@@ -118,6 +118,13 @@ def written(target: Script, block: Block, source: Script) -> tuple[int, str]:
     text = source.lines[first:last]
     check_context(target, keys(target)[before[0] + 1 : after[0]], source, text)
     return first + 1, indented(text, block.indent, f"{source.path}:{first + 1}")
+
+
+def is_before(line: str, first: str) -> bool:
+    """Whether a line belongs to what follows: blank, or a comment that is less indented."""
+    margin = len(first) - len(first.lstrip())
+    bare = line.lstrip()
+    return not bare or (bare.startswith("#") and len(line) - len(bare) < margin)
 
 
 def check_context(

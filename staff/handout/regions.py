@@ -120,9 +120,11 @@ def folder_of(path: str) -> str:
     return path.partition("/")[0]
 
 
-def place_in_course(path: str) -> tuple[int, str]:
-    """Sorts the files of the tasks' folders in the order of the table."""
-    return FOLDERS.index(folder_of(path)), path
+def place_in_course(path: str) -> tuple[int, int, str]:
+    """Sorts the files of the tasks' folders in the order of the table, and others after them."""
+    scripts = [task.script for task in SCRIPTS.values()]
+    place = scripts.index(path) if path in scripts else len(scripts)
+    return FOLDERS.index(folder_of(path)), place, path
 
 
 def statements_by_line(source: str, path: str) -> dict[int, ast.stmt]:

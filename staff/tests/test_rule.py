@@ -91,6 +91,53 @@ LESSONS = {
         "+    shard(model, args)",
         "     optimizer, scheduler = make_optimizer(model, args, data.total_steps)",
     ],
+    ("task1", "naive"): [
+        "     model, data = load(args, world)",
+        "+    model = Stage(model, args, world)",
+        "     optimizer, scheduler = make_optimizer(model, args, data.total_steps)",
+        "             for batch, weight in batches:  # one batch, unless gradients are accumulated",
+        "-                loss = model(**batch).loss * weight",
+        "-                # SOLUTION(task1): run the backward pass, "
+        "which fills every parameter's .grad",
+        "-                loss.backward()",
+        "-            clip_grad_norm_(model.parameters(), args.max_grad_norm)",
+        "+                inputs, outputs = forward(model, batch, weight)",
+        "+                backward(model, inputs, outputs)",
+        "+            clip_grad_norm(model, args.max_grad_norm)",
+        "             # SOLUTION(task1): update the weights",
+    ],
+    ("naive", "gpipe"): [
+        "             optimizer.zero_grad()",
+        "-            for batch, weight in batches:  # one batch, unless gradients are accumulated",
+        "-                inputs, outputs = forward(model, batch, weight)",
+        "-                backward(model, inputs, outputs)",
+        "+            kept = []  # what the micro-batches on their way need to go back",
+        "+            # SOLUTION(gpipe): run all micro-batches forward, and keep what each returns",
+        "+            for batch, weight in batches:",
+        "+                kept.append(forward(model, batch, weight))",
+        "+            while kept:",
+        "+                backward(model, *kept.pop(0))",
+        "             clip_grad_norm(model, args.max_grad_norm)",
+    ],
+    ("gpipe", "one_f_one_b"): [
+        "             kept = []  # what the micro-batches on their way need to go back",
+        "-            # SOLUTION(gpipe): run all micro-batches forward, and keep what each returns",
+        "+            # SOLUTION(one_f_one_b): go back once more are kept "
+        "than there are stages after this",
+        "             for batch, weight in batches:",
+        "                 kept.append(forward(model, batch, weight))",
+        "+                if len(kept) > model.stages_after:",
+        "+                    oldest = kept.pop(0)",
+        "+                    backward(model, *oldest)",
+        "             while kept:",
+    ],
+    ("one_f_one_b", "grid"): [
+        "                 backward(model, *kept.pop(0))",
+        "+            # SOLUTION(grid): average the gradients over the replicas, "
+        "before they are clipped",
+        "+            average_gradients(model, world)",
+        "             clip_grad_norm(model, args.max_grad_norm)",
+    ],
     ("task2b", "task8"): [
         "     model, data = load(args, world)",
         "-    optimizer, scheduler = make_optimizer(model, args, data.total_steps)",
@@ -153,7 +200,13 @@ DEFINED = {
     "zero2": ["FLAGS", "reduce_gradients", "reduce_by_backend"],
     "fsdp": ["FLAGS", "shard"],
     "task8": ["weigh"],
+    "naive": ["forward", "backward"],
+    "gpipe": ["forward", "backward"],
+    "one_f_one_b": ["forward", "backward"],
+    "grid": ["forward", "backward", "average_gradients"],
 }
+PIPELINES = ("naive", "gpipe", "one_f_one_b", "grid")
+STAGES = {"common.layers.FLAGS", "common.models.stage.Stage", "common.models.stage.clip_grad_norm"}
 SHARDS = [f"common.shards.{name}" for name in ("Shards", "clip_grad_norm", "gather_weights")]
 # What of a script's imports task 1 does not have: the lesson's own tools.
 IMPORTED = {
@@ -174,12 +227,15 @@ IMPORTED = {
     | {f"common.pretraining.{name}" for name in ("evaluate", "load", "make_optimizer")}
     | {"common.pretraining_flags.FLAGS", "common.record.pretraining.PretrainingRecord"}
     | {"torch", "torch.distributed"},
+    **dict.fromkeys(PIPELINES, STAGES),
+    "grid": STAGES - {"common.layers.FLAGS"}
+    | {"common.gradients.flat_gradients", "common.layers.GRID_FLAGS", "torch.distributed"},
     "task4": {"task2a.run_glue", "task2b.run_glue", "common.flags.Flag"}
     | {"common.record.traffic.Traffic", "torch", "torch.distributed"}
     | {"torch.nn.parallel.DistributedDataParallel"},
 }
 # What of task 1's imports a script has no use for.
-NOT_IMPORTED = {key: {"torch.nn.utils.clip_grad_norm_"} for key in ("zero1", "zero2")}
+NOT_IMPORTED = {key: {"torch.nn.utils.clip_grad_norm_"} for key in ("zero1", "zero2", *PIPELINES)}
 NOT_IMPORTED["task8"] = {
     *("common.load.load", "common.models.evaluate.evaluate", "common.record.record.Record"),
     *("common.models.optimizer.make_optimizer", "torch.nn.utils.clip_grad_norm_"),
@@ -187,7 +243,8 @@ NOT_IMPORTED["task8"] = {
 # The most lines that may differ, docstrings aside, and the most that a script may have.
 CHANGED = {"task2a": 20, "task2b": 16, "overlap": 36, "task3": 4, "task4": 70, "task5": 10}
 CHANGED |= {"uneven_ddp": 2, "zero1": 36, "zero2": 20, "fsdp": 24, "task8": 40}
-LENGTH = {"task4": 100, "overlap": 80, "zero2": 64}
+CHANGED |= {"naive": 28, "gpipe": 10, "one_f_one_b": 5, "grid": 14}
+LENGTH = {"task4": 100, "overlap": 80, "zero2": 64, "one_f_one_b": 62, "grid": 74}
 
 
 def function(task, name):
@@ -223,8 +280,9 @@ def imports(tree):
 def line_of(tree, call):
     """The line of the one call of that name in a tree."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    (line,) = (node.lineno for node in calls if ast.unparse(node.func) == call)
-    return line
+    first, *more = (node.lineno for node in calls if ast.unparse(node.func) == call)
+    assert not more or call == "backward", f"{call} is called on lines {first, *more}"
+    return first
 
 
 def test_every_task_has_its_rule():
@@ -257,7 +315,9 @@ def test_around_main_there_is_only_the_lesson_too(task):
     ]
     assert names == [*DEFINED[task], "main"]
     own = "FLAGS" in DEFINED[task] or "common.pretraining_flags.FLAGS" in IMPORTED[task]
+    own = own or task in PIPELINES
     flags = ", FLAGS" if own else ""
+    flags = ", GRID_FLAGS" if task == "grid" else flags
     start = f"if __name__ == '__main__':\n    run(main, __file__{flags})"
     assert ast.unparse(rest[-1]) == start
 
@@ -265,24 +325,27 @@ def test_around_main_there_is_only_the_lesson_too(task):
 @pytest.mark.parametrize("task", TASKS)
 def test_a_step_does_its_parts_in_order(task):
     main = function(task, "main")
-    parts = ["optimizer.zero_grad", "model", "loss.backward", "average_gradients"]
+    passes = ["forward", "backward"] if task in PIPELINES else ["model", "loss.backward"]
+    parts = ["optimizer.zero_grad", *passes, "average_gradients"]
     sharded = {"zero1": "Shards", "zero2": "Shards", "fsdp": "shard"}
+    sharded |= dict.fromkeys(PIPELINES, "Stage")
     gathers = task in ("zero1", "zero2")
-    parts += ["clip_grad_norm" if gathers else "clip_grad_norm_", "optimizer.step"]
+    own = gathers or task in PIPELINES
+    parts += ["clip_grad_norm" if own else "clip_grad_norm_", "optimizer.step"]
     parts += ["gather_weights"] * gathers + ["scheduler.step"]
     if task == "task8":
         parts[2:3] = ["scaler.scale(loss).backward"]
         parts[4:6] = ["scaler.unscale_", "clip_grad_norm_", "scaler.step", "scaler.update"]
     called = {ast.unparse(node.func) for node in ast.walk(main) if isinstance(node, ast.Call)}
     averages = "average_gradients" in called
-    assert averages == (task in ("task2a", "task2b", "overlap", "task4", "task5", "task8"))
+    assert averages == (task in ("task2a", "task2b", "overlap", "task4", "task5", "grid", "task8"))
     wrapper = sharded.get(task, "DistributedDataParallel")
     assert averages or task == "task1" or wrapper in called
     lines = [line_of(main, part) for part in parts if averages or part != "average_gradients"]
     assert lines == sorted(lines), "averaging comes after backward and before clipping"
 
 
-@pytest.mark.parametrize("task", ["task2a", "task2b", "overlap", "task4", "task5", "task8"])
+@pytest.mark.parametrize("task", ["task2a", "task2b", "overlap", "task4", "task5", "grid", "task8"])
 def test_gradients_are_averaged_once_per_step_and_not_per_micro_batch(task):
     main = function(task, "main")
     micro_batches = max(
@@ -352,7 +415,7 @@ def test_a_script_is_short_and_its_loop_fits_on_a_screen(task):
     lines = TASKS[task].read_text().splitlines()
     assert len([line for line in lines if "# SOLUTION(" not in line]) <= LENGTH.get(task, 60)
     main = [line for line in source(task, "main") if "# SOLUTION(" not in line]
-    assert len(main) <= (24 if task == "task4" else 19)
+    assert len(main) <= {"task4": 24, "one_f_one_b": 21, "grid": 22}.get(task, 19)
 
 
 # The floors of the house: a file imports from its own room and from lower floors.
