@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from common.models.stage import Stage
+from common.models.tensor_parallel import gathered, is_part, load_parts
 
 import torch
 import torch.distributed as dist
@@ -33,12 +34,14 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def whole_weights(model: torch.nn.Module) -> dict | None:
-    """The whole weights of FSDP's model, or of a stage's, on rank 0; None for others.
+    """The whole weights of a model that is divided or sharded, on rank 0; None for others.
 
     The weights of all others are whole already. Every rank calls it at once.
     """
     if isinstance(model, Stage):
         return model.whole_weights()
+    if any(map(is_part, model.parameters())):
+        return gathered(model)
     if not isinstance(model, FSDPModule):
         return None
     return get_model_state_dict(
@@ -50,6 +53,8 @@ def set_whole_weights(model: torch.nn.Module, weights: dict) -> None:
     """Load whole weights, which every rank has, into a model; every rank calls it at once."""
     if isinstance(model, Stage):
         model.set_whole_weights(weights)
+    elif any(map(is_part, model.parameters())):
+        load_parts(model, weights)
     else:
         set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))
 
@@ -89,7 +94,9 @@ def state_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
 
 
 def placed(tensor: torch.Tensor, p: Any, mesh: DeviceMesh) -> torch.Tensor:
-    """A tensor of a slice's state as a part of that of its bucket, without the zeros at its end."""
+    """A tensor of a part's state as a part of the whole's, without the zeros that end a slice."""
+    if tensor.dim() and is_part(p):
+        return DTensor.from_local(tensor, mesh, [Shard(p.part_dim)], run_check=False)
     if tensor.dim() == 0 or not hasattr(p, "whole_size"):
         return tensor
     part = math.ceil(p.whole_size / mesh.size())

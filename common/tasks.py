@@ -234,6 +234,16 @@ VARIANTS = (  # graded, as further tasks are, where they are named
         path="task7/grid.py",
     ),
     Task(
+        "tensor",
+        "7, tensors",
+        "a part of each layer's matrices for each worker",
+        base="task1",
+        collectives=("all_reduce",),
+        further=True,
+        divided=True,
+        path="task7/tensor.py",
+    ),
+    Task(
         "task8",
         "8",
         "pre-training: means over all masked tokens and pairs, LAMB, loss scaling",

@@ -16,15 +16,13 @@ def evaluate(model, data, world):
 
     Each rank predicts every `world.size`-th row, and all equally many, as the weights of a sharded
     model are gathered in every forward pass: at the end some predict a row for the second time.
-    All stages of a pipeline go through the same rows, and the last one has the predictions.
+    All parts of a divided model go through the same rows, and the last one has the predictions.
     The metric is taken over all rows: the mean of the shards' F1 is not F1.
     """
     if isinstance(data.glue_task, OwnTask):
         return evaluate_own(model, data, world)
-    readers, stage = world, isinstance(model, Stage)
-    if stage:
-        readers = world.readers()
-    else:
+    readers = world.readers()
+    if not isinstance(model, Stage):
         model = getattr(model, "module", model)
     model.eval()
     scores = {}
@@ -37,7 +35,7 @@ def evaluate(model, data, world):
         parts = [mine] * world.size
         if world.size > 1:
             dist.all_gather_object(parts, mine)
-        rounds = zip(*filter(None, parts), strict=True)
+        rounds = zip(*parts[world.parts - 1 :: world.parts], strict=True)
         predictions = [one for every_rank in rounds for one in every_rank][: len(features)]
         labels = [features[row]["labels"].item() for row in range(len(features))]
         prefix = split.removeprefix("dev").lstrip("_")

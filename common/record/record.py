@@ -186,8 +186,11 @@ class Record:
     def loss(self, batches):
         """The mean loss of the step that has just ended, over this rank's examples.
 
-        A stage that is not the last has none: its line counts no examples, and None is returned.
+        Of workers that divide a model the last alone counts it: for others None is returned, and
+        their lines have no examples.
         """
+        if (self.world.rank + 1) % self.world.parts:
+            return None
         losses = [output.loss for output in self.clock.outputs if output.loss is not None]
         if self.clock.outputs and not losses:
             return None

@@ -138,6 +138,15 @@ LESSONS = {
         "+            average_gradients(model, world)",
         "             clip_grad_norm(model, args.max_grad_norm)",
     ],
+    ("task1", "tensor"): [
+        "     model, data = load(args, world)",
+        "+    divide(model, args, world)",
+        "     optimizer, scheduler = make_optimizer(model, args, data.total_steps)",
+        "                 loss.backward()",
+        "-            clip_grad_norm_(model.parameters(), args.max_grad_norm)",
+        "+            clip_grad_norm(model, args.max_grad_norm)",
+        "             # SOLUTION(task1): update the weights",
+    ],
     ("task2b", "task8"): [
         "     model, data = load(args, world)",
         "-    optimizer, scheduler = make_optimizer(model, args, data.total_steps)",
@@ -204,9 +213,11 @@ DEFINED = {
     "gpipe": ["forward", "backward"],
     "one_f_one_b": ["forward", "backward"],
     "grid": ["forward", "backward", "average_gradients"],
+    "tensor": ["Copy", "Sum", "divide"],
 }
 PIPELINES = ("naive", "gpipe", "one_f_one_b", "grid")
 STAGES = {"common.layers.FLAGS", "common.models.stage.Stage", "common.models.stage.clip_grad_norm"}
+PARTS = ("blocks_of", "clip_grad_norm", "keep_part", "prepare")
 SHARDS = [f"common.shards.{name}" for name in ("Shards", "clip_grad_norm", "gather_weights")]
 # What of a script's imports task 1 does not have: the lesson's own tools.
 IMPORTED = {
@@ -230,12 +241,15 @@ IMPORTED = {
     **dict.fromkeys(PIPELINES, STAGES),
     "grid": STAGES - {"common.layers.FLAGS"}
     | {"common.gradients.flat_gradients", "common.layers.GRID_FLAGS", "torch.distributed"},
+    "tensor": {f"common.models.tensor_parallel.{name}" for name in PARTS}
+    | {"torch", "torch.distributed", "torch.nn.functional.linear"},
     "task4": {"task2a.run_glue", "task2b.run_glue", "common.flags.Flag"}
     | {"common.record.traffic.Traffic", "torch", "torch.distributed"}
     | {"torch.nn.parallel.DistributedDataParallel"},
 }
 # What of task 1's imports a script has no use for.
-NOT_IMPORTED = {key: {"torch.nn.utils.clip_grad_norm_"} for key in ("zero1", "zero2", *PIPELINES)}
+SHARDED = ("zero1", "zero2")
+NOT_IMPORTED = {key: {"torch.nn.utils.clip_grad_norm_"} for key in (*SHARDED, *PIPELINES, "tensor")}
 NOT_IMPORTED["task8"] = {
     *("common.load.load", "common.models.evaluate.evaluate", "common.record.record.Record"),
     *("common.models.optimizer.make_optimizer", "torch.nn.utils.clip_grad_norm_"),
@@ -243,8 +257,8 @@ NOT_IMPORTED["task8"] = {
 # The most lines that may differ, docstrings aside, and the most that a script may have.
 CHANGED = {"task2a": 20, "task2b": 16, "overlap": 36, "task3": 4, "task4": 70, "task5": 10}
 CHANGED |= {"uneven_ddp": 2, "zero1": 36, "zero2": 20, "fsdp": 24, "task8": 40}
-CHANGED |= {"naive": 28, "gpipe": 10, "one_f_one_b": 5, "grid": 14}
-LENGTH = {"task4": 100, "overlap": 80, "zero2": 64, "one_f_one_b": 62, "grid": 74}
+CHANGED |= {"naive": 28, "gpipe": 10, "one_f_one_b": 5, "grid": 14, "tensor": 42}
+LENGTH = {"task4": 100, "overlap": 80, "zero2": 64, "one_f_one_b": 62, "grid": 74, "tensor": 84}
 
 
 def function(task, name):
@@ -327,10 +341,10 @@ def test_a_step_does_its_parts_in_order(task):
     main = function(task, "main")
     passes = ["forward", "backward"] if task in PIPELINES else ["model", "loss.backward"]
     parts = ["optimizer.zero_grad", *passes, "average_gradients"]
-    sharded = {"zero1": "Shards", "zero2": "Shards", "fsdp": "shard"}
+    sharded = {"zero1": "Shards", "zero2": "Shards", "fsdp": "shard", "tensor": "divide"}
     sharded |= dict.fromkeys(PIPELINES, "Stage")
     gathers = task in ("zero1", "zero2")
-    own = gathers or task in PIPELINES
+    own = gathers or task in (*PIPELINES, "tensor")
     parts += ["clip_grad_norm" if own else "clip_grad_norm_", "optimizer.step"]
     parts += ["gather_weights"] * gathers + ["scheduler.step"]
     if task == "task8":
