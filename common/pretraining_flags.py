@@ -5,7 +5,7 @@ from common.own_task import PRETRAINING
 
 FLAGS = [
     Flag("data_dir", str, None, "folder that task8/prepare.py has written"),
-    Flag("model_name_or_path", str, "tiny", "weights to go on from (tiny: new ones, a small BERT)"),
+    Flag("model_name_or_path", str, "tiny", "weights to go on from (tiny, tiny-task1, a folder)"),
     Flag("task_name", (PRETRAINING,), PRETRAINING, "this task"),
     Flag("do_train", bool, True, "always on"),
     Flag("phase", ("1", "2"), "1", "1: short pairs; 2: then long ones, from phase 1's folder"),

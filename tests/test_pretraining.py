@@ -24,6 +24,8 @@ from common.data.wordpiece import (
     words_in,
 )
 from common.errors import UserError
+from common.models.pretraining import new_model
+from common.models.tiny import tiny_model
 from sample_data.make_corpus import corpus as bundled
 from task8.prepare import main as prepare
 
@@ -308,3 +310,11 @@ def test_white_space_separates_words_as_for_the_tokenizer():
         parts = [part for word in text.split() for part in words_in(word)]
         normal = NORMALIZER.normalize_str(text)
         assert parts == [word for word, _ in PRE_TOKENIZER.pre_tokenize_str(normal)]
+
+
+def test_tiny_task1_starts_with_the_encoder_of_task_1():
+    args = SimpleNamespace(model_name_or_path="tiny-task1", config_name="")
+    started = new_model(args, 300).bert.state_dict()
+    assert same(started, tiny_model(2, vocab_size=300).bert.state_dict())
+    args.model_name_or_path = "tiny"
+    assert not same(started, new_model(args, 300).bert.state_dict())

@@ -7,7 +7,7 @@ from common.data.pretraining import IGNORED
 from common.errors import UserError
 from common.models.bert import check_bfloat16
 from common.models.dropout import use_fast_dropout
-from common.models.tiny import HIDDEN, LAYERS
+from common.models.tiny import HIDDEN, LAYERS, tiny_model
 from common.models.unpad import NAME, unpad
 
 import torch
@@ -15,6 +15,8 @@ import transformers
 from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, BertConfig
 from transformers.utils import ModelOutput
+
+TASK1 = "tiny-task1"  # as --model_name_or_path
 
 
 @dataclass
@@ -66,8 +68,8 @@ def load_model(args, tokenizer, world):
         transformers.logging.set_verbosity_error()
     torch.manual_seed(args.seed)
     name = args.model_name_or_path
-    if name == "tiny":
-        model = BertForPreTraining(configuration(args, len(tokenizer)))
+    if name in ("tiny", TASK1):
+        model = new_model(args, len(tokenizer))
     else:
         model = load_weights(name, tokenizer)
     longest = model.config.max_position_embeddings
@@ -89,6 +91,20 @@ def load_model(args, tokenizer, world):
         dtype = torch.float16 if args.fp16 else torch.bfloat16
         model.forward = torch.autocast(world.device.type, dtype)(model.forward)
     torch.manual_seed(args.seed + world.rank)
+    return model
+
+
+def new_model(args, vocab_size):
+    """A model with new weights, or with those that task 1's `tiny` starts from.
+
+    In those words attend to their like. From weights without such structure the pairs stay at
+    chance for hundreds of steps.
+    """
+    model = BertForPreTraining(configuration(args, vocab_size))
+    if args.model_name_or_path == TASK1:
+        model.bert.load_state_dict(tiny_model(2, vocab_size=vocab_size).bert.state_dict())
+        with torch.no_grad():  # its embeddings, with which words are predicted, are large
+            model.cls.predictions.transform.LayerNorm.weight.fill_(0.1)
     return model
 
 

@@ -37,14 +37,14 @@ def tiny_tokenizer():
 
 
 @torch.no_grad()
-def tiny_model(num_labels, layers=2):
+def tiny_model(num_labels, layers=2, vocab_size=0):
     """A two-layer BERT whose weights are the same bits on every machine and under every seed.
 
     num_labels of 1 means a regression. With more `layers` those after the second are made like it.
-    The global random state stays as it was.
+    The global random state stays as it was. `vocab_size` is that of `tiny_tokenizer`, or another.
     """
     config = BertConfig(
-        vocab_size=len(tiny_tokenizer()),
+        vocab_size=vocab_size or len(tiny_tokenizer()),
         hidden_size=HIDDEN,
         num_hidden_layers=layers,
         num_attention_heads=2,
