@@ -9,7 +9,7 @@ from torch.nn.utils import clip_grads_with_norm_
 
 def reduce_scattered(gradients, world):
     """Right: every rank receives its slice of the sum alone."""
-    mine = torch.empty_like(gradients.chunk(world.size)[world.rank])
+    mine = gradients.new_empty(len(gradients) // world.size)
     dist.reduce_scatter_single(mine, gradients, op=dist.ReduceOp.SUM)
     return mine / world.size
 
