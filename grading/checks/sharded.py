@@ -60,7 +60,7 @@ def overlapping(seen: Observation) -> bool:
     if any(step.parts is None for step in steps):
         return False
     sizes = seen.ranks[0].sizes
-    held = [[sum(b - a for a, b in of_one) for of_one in step.parts] for step in steps]
+    held = [[sum(b - a for a, b in of_one) for of_one in step.parts or ()] for step in steps]
     return bool((np.sum(held, axis=0) > np.array(sizes)).any())
 
 
