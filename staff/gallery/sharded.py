@@ -3,10 +3,10 @@
 import inspect
 
 from . import slices
-from .lines import EVALUATE, OPTIMIZER, STEP
+from .lines import OPTIMIZER, STEP
 from .variants import MARKER, ROOT, Edit, File, Variant, replaced, script
 
-SHARDS, STATE = "common/shards.py", "common/sharded_state.py"
+SHARDS = "common/shards.py"
 GATHER = "            gather_weights(shards)\n"
 GATHER_OLD = """\
             kept = [bucket.slice.detach().clone() for bucket in shards.buckets]
@@ -18,7 +18,6 @@ PART = "        part = math.ceil(self.size / self.world.size)\n"
 LINES_OF_64 = "        part = 64 * math.ceil(self.size / self.world.size / 64)\n"
 ZEROS = "        gradients = self.empty()\n"
 SHARD = "    shard(model, args)\n"
-RESHARD = '"reshard_after_forward": args.reshard_after_forward == "yes"'
 POLICY = '        "mp_policy": '
 MESH = 'init_device_mesh("cpu", (int(args.world_size), 1), mesh_dim_names=("copies", "one"))'
 REPLICATED = f'        "mesh": {MESH},\n'
@@ -60,32 +59,11 @@ def with_clip(code):
 
 SHARDED_RIGHT = (
     *(Variant(f"solution_{t}", t, note="the solution") for t in ("zero1", "zero2", "fsdp")),
-    reducing(
-        "zero1_reduce_scatter",
-        "zero1",
-        slices.reduce_scattered,
-        "",
-        "averages by the backend's reduce_scatter",
-    ),
     clipping(
         "zero1_gathers_norms",
         slices.clip_by_gathered_norms,
         "",
         "the slices' norms are gathered, and each rank takes the norm of these",
-    ),
-    changed(
-        "zero2_reduce_scatter",
-        "zero2",
-        (Edit(script("zero2"), 'args.reduce_scatter == "own"', "False"),),
-        "",
-        "the backend's own reduce_scatter, whatever the flag",
-    ),
-    changed(
-        "fsdp_keeps_layers_gathered",
-        "fsdp",
-        (Edit(script("fsdp"), RESHARD, '"reshard_after_forward": False'),),
-        "",
-        "the weights stay gathered between the forward and the backward pass",
     ),
 )
 SHARDED_WRONG = (
@@ -190,26 +168,5 @@ SHARDED_WRONG = (
         with_clip(slices.clip_local_parts),
         "clipping/clipped_by_local_norm",
         "every rank clips its parts by their own norm",
-    ),
-    changed(
-        "fsdp_evaluates_on_rank_0",
-        "fsdp",
-        (
-            Edit(
-                script("fsdp"),
-                EVALUATE,
-                "        scores = evaluate(model, data, world) if world.rank == 0 else {}\n"
-                "        record.end_epoch(epoch, scores)\n",
-            ),
-        ),
-        "runs/evaluated_alone",
-        "rank 0 evaluates alone, and waits for the other ranks' parts of the first layer",
-    ),
-    changed(
-        "fsdp_saves_one_part",
-        "fsdp",
-        (replaced(STATE, slices.parts_of_rank_0, "whole_weights"),),
-        "saved/saved_wrong",
-        "rank 0 saves its own rows of every weight",
     ),
 )

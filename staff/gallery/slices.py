@@ -1,17 +1,8 @@
 """Functions for task 6's scripts, right and wrong: slices of gradients, and their clipping."""
 
-from common.sharded_state import local
-
 import torch
 import torch.distributed as dist
 from torch.nn.utils import clip_grads_with_norm_
-
-
-def reduce_scattered(gradients, world):
-    """Right: every rank receives its slice of the sum alone."""
-    mine = gradients.new_empty(len(gradients) // world.size)
-    dist.reduce_scatter_single(mine, gradients, op=dist.ReduceOp.SUM)
-    return mine / world.size
 
 
 def summed_slice(gradients, world):
@@ -60,8 +51,3 @@ def clip_local_parts(model, max_norm):
     parts = [p.grad.to_local() for p in model.parameters()]
     norm = torch.stack([part.norm() for part in parts]).norm()
     clip_grads_with_norm_(list(model.parameters()), max_norm, norm)
-
-
-def parts_of_rank_0(model):
-    """Wrong: the weights that this rank holds."""
-    return {name: local(p).detach().clone() for name, p in model.named_parameters()}
