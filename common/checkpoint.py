@@ -12,19 +12,26 @@ stays on its machine, and rank 0 sends the rest when the run is resumed.
 """
 
 import json
-import os
 import shutil
-import socket
 import time
 from dataclasses import asdict, dataclass, field
-from itertools import islice
 from pathlib import Path
 from pickle import UnpicklingError
 
+from common.checkpoint_files import (
+    COMPLETE,
+    SHARDS,
+    TRAINING,
+    complete_ones,
+    read_tensors,
+    step_of,
+    write_tensors,
+)
 from common.errors import RunError, UserError
-from common.files import disk_full, flush, save_model, whole, write_whole
-from common.identity import differences, identity
-from common.random_states import random_states, restore
+from common.files import disk_full, flush, save_model, write_whole
+from common.identity import identity
+from common.random_states import random_states
+from common.resume import batches_after, choose
 from common.sharded_state import (
     is_sharded,
     load_state,
@@ -32,18 +39,12 @@ from common.sharded_state import (
     set_whole_weights,
     whole_weights,
 )
-from common.workers.rendezvous import exchange
+from common.workers.gathering import gathered
 
 import torch
 import torch.distributed as dist
 from safetensors import SafetensorError
 from safetensors.torch import load_file, load_model
-from torch.nn.parallel import DistributedDataParallel
-
-COMPLETE = "complete"
-TRAINING = "training.pt"
-SHARDS = "shards"  # of the optimizer, where each rank has a part of it
-SORTING_PASSES = 4  # after which DistributedDataParallel no longer changes its buckets
 
 
 @dataclass
@@ -78,6 +79,7 @@ class Checkpoints:
         self.identity = identity(args, self.model, data) if used else {}
         self.folder = Path(args.output_dir)
         self.kept = []  # steps, oldest first
+        self.seconds = []  # that each save took
         self.progress = Progress()
         self.random_states = None  # to restore when the data is gone through again
 
@@ -92,7 +94,7 @@ class Checkpoints:
         """
         if progress.step in self.kept or not progress.step:
             return
-        folder = self.folder / f"checkpoint-{progress.step}"
+        folder, began = self.folder / f"checkpoint-{progress.step}", time.perf_counter()
         try:
             if not self.kept:
                 self.remove_others()  # those of an earlier run, which this one replaces
@@ -108,6 +110,7 @@ class Checkpoints:
             if self.sharded:
                 save_state(self.optimizer, folder / SHARDS)
             mine = {"random_states": random_states(self.world.device), "lines": lines}
+            mine["split"] = self.data.batches.state()
             write_tensors(mine, folder / f"rank{self.world.rank}.pt")
             flush(folder)
             self.barrier()  # from here on every rank's part is on its disk
@@ -118,6 +121,7 @@ class Checkpoints:
             self.barrier()
             self.kept = [*self.kept, progress.step][-self.args.save_total_limit :]
             self.remove_others()
+            self.seconds.append(time.perf_counter() - began)
         except OSError as error:
             if disk_full(error, self.folder):
                 raise
@@ -144,7 +148,11 @@ class Checkpoints:
         Without one, returns "". Raises UserError for a checkpoint that is damaged, or of a run with
         other arguments, data, or number of workers: it names what differs.
         """
-        chosen = self.agreed(self.choose() if self.world.rank == 0 else None)
+        chosen = None
+        if self.world.rank == 0:
+            chosen = choose(self.args, self.resume, self.identity)
+        if self.resume:
+            chosen = gathered(self.world, "resume", chosen)[0]
         if not chosen:
             return ""
         folder = Path(chosen["folder"])
@@ -163,6 +171,7 @@ class Checkpoints:
                 "takes the one before, or starts afresh"
             ) from None
         self.random_states = mine["random_states"]
+        self.data.batches.restore(mine.get("split", {}))
         steps = map(step_of, complete_ones(self.folder))
         self.kept = sorted(step for step in steps if step <= self.progress.step)
         return mine["lines"]
@@ -198,101 +207,6 @@ class Checkpoints:
             return {"random_states": None, "lines": ""}  # they belong to another share of the data
         return read_tensors(folder / f"rank{self.world.rank}.pt")
 
-    def choose(self):
-        """The checkpoint to go on from, as its `complete` describes it, or None; rank 0 asks."""
-        newest = max(complete_ones(self.folder), default=None, key=step_of)
-        if not self.resume and newest and not finished(self.folder):
-            print(
-                f"{newest} is a checkpoint of a run that did not finish; this run starts afresh "
-                "and replaces it at its own first checkpoint: stop it and add --resume to go on"
-            )
-        if not self.resume:
-            return None
-        folder = newest if self.resume == "auto" else Path(self.resume)
-        if not folder:
-            print(f"--resume: {self.folder} holds no complete checkpoint, so the run starts afresh")
-            return None
-        try:
-            facts = json.loads((folder / COMPLETE).read_text())
-        except (OSError, ValueError):
-            raise UserError(
-                f"--resume {folder}: is not a complete checkpoint, as it has no readable file "
-                f"`{COMPLETE}`; give a folder named checkpoint-<step>, or auto for the newest one"
-            ) from None
-        problems = differences(facts["identity"], self.identity, self.args.other_world_size)
-        if problems:
-            raise UserError(f"{folder} is of another run:" + "".join(f"\n- {p}" for p in problems))
-        print(f"resuming from {folder}")
-        return {**facts, "folder": str(folder)}
-
-    def agreed(self, chosen):
-        """What rank 0 has chosen."""
-        if self.world.size == 1 or not self.resume:
-            return chosen
-        deadline = time.monotonic() + self.world.timeout
-        me = {"rank": self.world.rank, "host": socket.gethostname(), "pid": os.getpid()}
-        me |= {"facts": {}, "chosen": chosen}
-        store, heartbeat = self.world.store, self.world.heartbeat
-        return exchange(store, heartbeat, "resume", me, self.world.size, deadline)[0]["chosen"]
-
     def batches(self, data, epoch):
-        """An epoch's batches, without those that the run has gone through before it was resumed.
-
-        A new iterator draws from the random states. So after a checkpoint from the middle of an
-        epoch they are restored when there is one, and after one from between epochs, before.
-        """
-        states, self.random_states = self.random_states, None
-        done = self.progress.position if epoch == self.progress.epoch + 1 else 0
-        if states and isinstance(self.wrapped, DistributedDataParallel):
-            self.sort_buckets(data, epoch)
-        if states and not done:
-            restore(states, self.world.device)
-        batches = iter(data.batches.epoch(epoch))
-        next(islice(batches, done, done), None)
-        if states and done:
-            restore(states, self.world.device)
-        return batches
-
-    def sort_buckets(self, data, epoch):
-        """Go through as many backward passes as DistributedDataParallel needs to sort its buckets.
-
-        The run that was cut had done so, and with three workers or more the order of a sum depends
-        on where in its bucket an element is.
-        """
-        passes = self.progress.step * self.args.gradient_accumulation_steps
-        batch, _ = next(iter(data.batches.epoch(epoch)))[0]
-        for _ in range(min(passes, SORTING_PASSES)):
-            self.wrapped(**batch).loss.backward()
-        self.wrapped.zero_grad()
-
-
-def complete_ones(folder):
-    """The folders of the complete checkpoints in a folder."""
-    return [file.parent for file in folder.glob(f"checkpoint-*/{COMPLETE}") if step_of(file.parent)]
-
-
-def step_of(checkpoint):
-    """The step that a checkpoint was saved after, from its folder's name; 0 for another name."""
-    step = checkpoint.name.removeprefix("checkpoint-")
-    return int(step) if step.isdigit() else 0
-
-
-def finished(folder):
-    """Whether the run in a folder has succeeded."""
-    try:
-        return json.loads((folder / "run.json").read_text())["end"] is not None
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
-def write_tensors(values, path):
-    """Write what `read_tensors` reads, whole or not at all."""
-    with whole(path) as part, part.open("wb") as file:
-        torch.save(values, file)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def read_tensors(path):
-    """Read tensors and plain values; nothing in the file is executed."""
-    return torch.load(path, map_location="cpu", weights_only=True)
+        """An epoch's batches, without those that the run has gone through before it was resumed."""
+        return batches_after(self, data, epoch)

@@ -37,15 +37,15 @@ def run(main, script, flags=()):
         code, reason = 130, "interrupted (Ctrl-C)"
         print(reason, file=sys.stderr)
     except Exception as error:
-        from common.workers import heartbeat
         from common.workers.stacks import stack_of
+        from common.workers.verdict import is_loss_of_peer
 
         explained = explain(error, args.output_dir if args else ".")
         reason = explained or traceback.format_exception_only(error)[-1].strip()
         if explained:
             below_progress_bar = "\n" if world and world.rank == 0 else ""
             print(f"{below_progress_bar}{explained}", file=sys.stderr)
-        elif not heartbeat.is_loss_of_peer(error):
+        elif not is_loss_of_peer(error):
             traceback.print_exc()
         elif world:
             world.heartbeat.give_up(stack_of(error))

@@ -9,6 +9,7 @@ from cluster.launch import Place, launch
 from common.cli import parse_args
 from common.data.uneven import UnevenBatches
 from common.errors import UserError
+from common.speed import Speed, ideal_parts
 from common.uneven import in_proportion, split_batch
 from tests.test_loader import TOKENIZER, flat, numbered, order, share
 from tests.workers import ROOT, sample
@@ -42,6 +43,33 @@ def test_the_largest_remainders_get_what_is_left():
     assert in_proportion(64, [1 / 5.2, 1 / 5.0, 1 / 7.3, 1 / 11.2]) == [20, 21, 14, 9]
     assert in_proportion(58, [24, 20, 12, 8]) == [22, 18, 11, 7]
     assert in_proportion(3, [1, 1, 1, 1]) == [1, 1, 1, 0]
+
+
+def test_the_fixed_cost_of_a_step_is_told_from_that_of_an_example():
+    choose, workers, total = random.Random(13), [(0.02, 0.001), (0.02, 0.001), (0.04, 0.002)], 64
+    workers.append((0.08, 0.004))
+    speeds, sizes, slowest = [Speed() for _ in workers], [16, 16, 16, 16], []
+    for _ in range(4):  # four splits, each measured with noise and a step that takes far longer
+        for speed, (a, b), n in zip(speeds, workers, sizes, strict=True):
+            for _ in range(5):
+                speed.add(n, (a + b * n) * choose.uniform(0.97, 1.03))
+            speed.add(n, 5 * (a + b * n))
+        sizes = split_batch(total, ideal_parts(total, [speed.line() for speed in speeds]))
+        slowest.append(max(a + b * n for (a, b), n in zip(workers, sizes, strict=True)))
+    best = min(end / 1e4 for end in range(2000) if held(workers, end / 1e4) >= total)
+    assert slowest[-1] <= slowest[1] <= 1.1 * best
+
+
+def held(workers, end):
+    """How many examples workers of these costs can do until then, each one at least."""
+    return sum(max(1, int((end - a) / b)) if end >= a + b else -999 for a, b in workers)
+
+
+def test_a_worker_whose_fixed_cost_is_too_much_gets_one_example():
+    parts = ideal_parts(16, [(0.1, 0.1), (0.1, 0.1), (9.0, 0.1)])
+    assert parts == pytest.approx([8, 8, 1e-3])
+    assert split_batch(16, parts) in ([8, 7, 1], [7, 8, 1])
+    assert Speed().line() == (0, 0)
 
 
 def test_every_worker_has_an_example_and_none_more_than_it_holds():
@@ -207,3 +235,7 @@ def test_a_split_by_speed_changes_the_parts_and_not_the_losses(run):
     )
     assert again.facts["resumed"] == [3]
     assert (again.losses - ours.losses).abs().max() < 1e-5
+    assert again.facts["splits"][:2] == ours.facts["splits"][:2]
+    assert [each["steps_before"] for each in again.facts["splits"]] == [0, 3, 5, 6]
+    assert again.examples[:5] == ours.examples[:5]
+    assert again.losses[:5].tolist() == ours.losses[:5].tolist()  # until it is split again

@@ -2,9 +2,8 @@
 
 import bisect
 import itertools
-import time
 
-from common.workers.rendezvous import exchange
+from common.workers.gathering import gathered
 
 BEFORE, SHOWN = 30, 100  # characters of a row that are shown, before and after the difference
 
@@ -33,14 +32,6 @@ def first_row(world, name, rows):
     most = max(gathered(world, f"the length of {name}", len(rows)))
     row = bisect.bisect_left(range(most), True, key=differs)
     return row if row < most else None
-
-
-def gathered(world, topic, value):
-    """What each rank has, by rank."""
-    deadline = time.monotonic() + world.heartbeat.limit
-    me = {"rank": world.rank, "host": "", "facts": {}, "value": value}
-    members = exchange(world.store, world.heartbeat, topic, me, world.size, deadline)
-    return [member["value"] for member in members]
 
 
 def shown(rows, row, tokenizer):

@@ -74,7 +74,23 @@ class StepBatches(list):
         self.total = total
 
 
-class TrainingBatches:
+class EqualParts:
+    """What the loop asks of batches whose parts may follow the workers' speeds: these do not."""
+
+    def end_step(self, seconds, examples):
+        """Take a step's times into account; returns what to print."""
+        del seconds, examples
+        return ""
+
+    def state(self):
+        """What this rank's checkpoint keeps of the split."""
+        return {}
+
+    def restore(self, state):
+        """Go on from what `state` has returned."""
+
+
+class TrainingBatches(EqualParts):
     """This rank's share of the training set: `epoch(n)` goes through it once, in a new order.
 
     DistributedSampler shuffles with a seed that all ranks share and deals the rows out in turn,
@@ -105,11 +121,6 @@ class TrainingBatches:
         # SOLUTION(task1): shuffle differently in every epoch
         self.sampler.set_epoch(epoch)  # else every epoch has the order of the first
         return iter(self.loader)
-
-    def end_step(self, seconds, examples):
-        """Take a step's times into account; returns what to print. Equal parts stay equal."""
-        del seconds, examples
-        return ""
 
     def split(self, rows, tokenizer, device):
         """A step's rows as micro-batches, each with its share of them."""

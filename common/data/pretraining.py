@@ -16,7 +16,7 @@ import bisect
 from collections.abc import Iterator
 
 from common.data.corpus import Corpus
-from common.data.loader import StepBatches
+from common.data.loader import EqualParts, StepBatches
 from common.data.wordpiece import CLS, MASK, PAD, SEP, SPECIAL
 from common.errors import UserError
 
@@ -175,7 +175,7 @@ def masked(rng, ids, vocab_size):
     return ids, labels
 
 
-class PretrainingBatches:
+class PretrainingBatches(EqualParts):
     """This rank's part of every step: `epoch(n)` goes through the rows once, in a new order.
 
     In step k all ranks together read the same rows, whatever their number, if the total batch is
@@ -208,11 +208,6 @@ class PretrainingBatches:
             parts = [rows[at : at + self.micro] for at in range(0, len(rows), self.micro)]
             batches = [(self.collate(epoch, part), len(part) / len(rows)) for part in parts]
             yield StepBatches(batches, len(rows), total)
-
-    def end_step(self, seconds, examples):
-        """Nothing to take into account: as TrainingBatches."""
-        del seconds, examples
-        return ""
 
     def collate(self, epoch, rows):
         """The batch of some rows on the device, padded to its longest: (rows, tokens) int64."""

@@ -1,14 +1,15 @@
 """A rank's part of every batch, where the parts of the ranks differ in size."""
 
 import math
-import statistics
 
 from common.data.loader import StepBatches, TrainingBatches
+from common.speed import Speed, ideal_parts
 from common.uneven import first_sizes, most_held, split_batch
 
 import torch
 import torch.distributed as dist
 
+STATE = ("steps", "sizes", "waited", "splits")
 FIRST_STEPS = 5  # after which --split auto shares out for the first time
 
 
@@ -20,7 +21,7 @@ class UnevenBatches(TrainingBatches):
     reads one of them with weight 0, and so takes part in the collectives.
 
     With --split auto the parts follow the workers' speeds. `splits` lists the parts from each step
-    on, with the milliseconds per example that they follow from.
+    on, with the milliseconds that they follow from: per step, whatever its size, and per example.
     """
 
     def __init__(self, splits, tokenizer, args, world):
@@ -35,7 +36,8 @@ class UnevenBatches(TrainingBatches):
         self.every = args.rebalance_steps
         self.most = most_held(args)
         self.steps = 0
-        self.times = []  # of steps since then: (seconds per example, share waited)
+        self.speed = Speed()
+        self.waited = []  # share of each step since the last split
         self.splits = [{"steps_before": 0, "sizes": self.sizes}]
 
     def __len__(self):
@@ -70,26 +72,45 @@ class UnevenBatches(TrainingBatches):
         if not self.auto:
             return ""
         if examples and self.steps > 1:  # the first step pays for memory and connections
-            spent = seconds["forward"] + seconds["backward"]
-            self.times.append((spent / examples, seconds["sync"] / sum(seconds.values())))
+            self.speed.add(examples, seconds["forward"] + seconds["backward"])
+            self.waited.append(seconds["sync"] / sum(seconds.values()))
         if self.steps != FIRST_STEPS and self.steps % self.every:
             return ""
-        measured = torch.zeros(2, self.world.size)
-        if self.times:
-            spent, waited = (statistics.median(column) for column in zip(*self.times, strict=True))
-            measured[:, self.world.rank] = torch.tensor([spent, waited])
+        measured = torch.zeros(3, self.world.size, dtype=torch.float64)
+        waited = sum(self.waited) / max(1, len(self.waited))
+        measured[:, self.world.rank] = torch.tensor([*self.speed.line(), waited])
         dist.all_reduce(measured)
-        spent, waited = measured.tolist()
-        if not all(spent):  # a worker had no examples yet
+        fixed, each, waited = measured.tolist()
+        if not all(each):  # a worker had no examples yet
             return ""
-        self.times = []
-        self.sizes = split_batch(sum(self.sizes), [1 / each for each in spent], self.most)
-        each = [round(1000 * seconds, 3) for seconds in spent]
+        self.waited = []
+        parts = ideal_parts(sum(self.sizes), list(zip(fixed, each, strict=True)))
+        self.sizes = split_batch(sum(self.sizes), parts, self.most)
+        fixed, each = ([round(1000 * seconds, 3) for seconds in row] for row in (fixed, each))
         self.splits.append(
-            {"steps_before": self.steps, "sizes": self.sizes, "milliseconds_per_example": each}
+            {
+                "steps_before": self.steps,
+                "sizes": self.sizes,
+                "milliseconds_per_step": fixed,
+                "milliseconds_per_example": each,
+            }
         )
+        costs = (f"{a:.1f} + {b:.2f} n" for a, b in zip(fixed, each, strict=True))
         return (
             f"parts from step {self.steps + 1} on: {','.join(map(str, self.sizes))} "
-            f"(milliseconds per example: {', '.join(f'{one:.2f}' for one in each)}; "
+            f"(milliseconds for n examples: {', '.join(costs)}; "
             f"waiting before: {', '.join(f'{share:.0%}' for share in waited)})"
         )
+
+    def state(self):
+        """What a checkpoint keeps of the split in force, and of what it follows from."""
+        if not self.auto:
+            return {}
+        return {name: getattr(self, name) for name in STATE} | {"speed": vars(self.speed)}
+
+    def restore(self, state):
+        """Go on from what `state` has returned."""
+        if self.auto and state:
+            for name in STATE:
+                setattr(self, name, state[name])
+            vars(self.speed).update(state["speed"])

@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 from common.checkpoint import Checkpoints, Progress
-from common.errors import UserError
-from common.files import claim, disk_full, save_model, write_whole
+from common.files import save_model, write_whole
 from common.layers import seconds_of_stage
 from common.models.stage import Stage
 from common.record.all_reduce import time_all_reduce
@@ -16,8 +15,10 @@ from common.record.equal_weights import EqualWeights
 from common.record.facts import describe, now
 from common.record.finite import FiniteNumbers
 from common.record.first_losses import FirstLosses
+from common.record.folder import clear, hold
 from common.record.live import start_live_view
 from common.record.memory import Memory
+from common.record.metrics import Metrics
 from common.record.notice import Notice
 from common.record.schedule import Schedule
 from common.record.slow import slow_down
@@ -45,7 +46,7 @@ class Record:
         lines = self.checkpoints.load()
         done = self.checkpoints.progress
         self.schedule = Schedule(data.total_steps, done.step, done.epoch, done.position)
-        self.metrics = done.metrics
+        self.metrics = Metrics(done.metrics, self.folder, world.rank)
         self.strategy = args.save_strategy
         slow_down(args, world, model)
         self.timeline = None
@@ -59,7 +60,7 @@ class Record:
         self.equal_weights = EqualWeights(args, world, model)
         self.first_losses = FirstLosses(world)
         self.seconds = [json.loads(line)["seconds"]["total"] for line in lines.splitlines()]
-        self.clear()
+        clear(self.folder, world)
         self.steps_file = (self.folder / f"steps.rank{world.rank}.jsonl").open("w+")
         self.steps_file.write(lines)
         self.bar = tqdm(
@@ -81,25 +82,8 @@ class Record:
         if self.traffic and isinstance(model, DistributedDataParallel):
             model.register_comm_hook(None, allreduce_hook)  # does the same, but through Python
         self.notice = Notice(world)
-        self.write_metrics()
+        self.metrics.write()
         self.write()
-
-    def clear(self):
-        """Remove what an earlier run left here, so that no rank's file is mistaken for this one's.
-
-        Every rank removes its own; rank 0 also those of ranks that this run does not have.
-        """
-        try:
-            (self.folder / f"trace.rank{self.world.rank}.json").unlink(missing_ok=True)
-            if self.world.rank == 0:
-                for old in self.folder.glob("*.rank*.json*"):
-                    rank = old.name.split(".")[1].removeprefix("rank")
-                    if rank.isdigit() and int(rank) >= self.world.size:
-                        old.unlink()
-                for name in ("run.json", "eval_results.txt"):
-                    (self.folder / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise not_writable(self.folder, error) from None
 
     def epochs(self):
         """Yield the epochs of a run: from 1, or only 0 where nothing is trained."""
@@ -174,7 +158,7 @@ class Record:
     def save(self, epoch, position):
         """Save a checkpoint: after `epoch` epochs, and `position` steps of the next."""
         done = {"step": self.schedule.step, "epoch": epoch, "position": position}
-        done |= {"metrics": self.metrics, **{k: self.facts[k] for k in ("resumed", "start")}}
+        done |= {"metrics": list(self.metrics), **{k: self.facts[k] for k in ("resumed", "start")}}
         self.steps_file.seek(0)
         self.checkpoints.save(Progress(**done), self.steps_file.read())
 
@@ -215,18 +199,11 @@ class Record:
         """Print the metrics after an epoch, and write them."""
         if epoch and self.schedule.step < epoch * len(self.data.batches):
             epoch = round(self.schedule.step / len(self.data.batches), 4)
-        self.metrics.append({"epoch": epoch, **scores})
+        self.metrics.add(epoch, scores)
         if self.live:
             self.live.scores(scores, self.schedule.step)
         text = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
         self.say(f"{after_epoch(epoch)}: {text}")
-        self.write_metrics()
-
-    def write_metrics(self):
-        """Rank 0 writes the metrics so far to eval_results.txt."""
-        if self.world.rank == 0 and self.metrics:
-            lines = [f"{k} = {v}" for metrics in self.metrics for k, v in metrics.items()]
-            write_whole(self.folder / "eval_results.txt", "\n".join(lines) + "\n")
 
     def finish(self, model):
         """Print the mean time per iteration; rank 0 saves the model and completes run.json."""
@@ -249,6 +226,8 @@ class Record:
         model = getattr(model, "module", model)
         if self.world.rank == 0 and self.schedule.total_steps:
             save_model(model, self.data.tokenizer, self.folder, weights)
+        if self.checkpoints.seconds:
+            self.facts["checkpoint_seconds"] = self.checkpoints.seconds
         if splits := getattr(self.data.batches, "splits", None):
             self.facts["splits"] = splits
         if self.equal_weights.found:
@@ -273,18 +252,3 @@ class Record:
         if self.world.rank == 0:
             self.bar.write(text)
             sys.stdout.flush()
-
-
-def hold(folder, rank):
-    """Create a run's folder, if it is not there, and claim it; raises UserError where it cannot."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return claim(folder, rank)
-    except OSError as error:
-        if disk_full(error, folder.parent):
-            raise
-        raise not_writable(folder, error) from None
-
-
-def not_writable(folder, error):
-    return UserError(f"--output_dir {folder}: {error.strerror}; choose a writable folder")

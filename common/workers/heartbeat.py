@@ -9,27 +9,22 @@ rest is for finding out whose fault it is.
 """
 
 import contextlib
-import json
 import os
 import sys
 import threading
 import time
 import traceback
 
-from common.workers.stacks import whereabouts
-from common.workers.verdict import ADVICE, Reports, verdict
-
-import torch.distributed as dist
+from common.workers.ending import ending_after
+from common.workers.notes import Notes
+from common.workers.stacks import position, whereabouts
+from common.workers.verdict import ADVICE, PeerLostError, Reports, settled, verdict
 
 BEAT_SECONDS = 1.0  # between two heartbeats
 EXPLAINING_SECONDS = 8.0  # of --timeout, kept for finding out which peer was lost
 PATIENCE_SECONDS = 4.0  # that survivors give each other to report why they leave
 NOTICED_SECONDS = 3.0  # within which all others have noticed that one has left
 STORE_SECONDS = 9.0  # for all that a survivor asks of the store before it leaves
-
-
-class PeerLostError(RuntimeError):
-    """Another worker has left, so this one cannot go on."""
 
 
 class Heartbeat:
@@ -48,7 +43,7 @@ class Heartbeat:
         self.ending = threading.Lock()
         self.left = threading.Event()
         with self.store_answers(self.limit):
-            self.store = store.clone()
+            self.notes = Notes(store.clone(), rank, size)
         self.thread = threading.Thread(target=self.beat, daemon=True)
         if size > 1:
             self.thread.start()
@@ -73,13 +68,13 @@ class Heartbeat:
     def beat(self):
         """Report where the main thread is; end this process if another worker has failed."""
         with self.store_answers(self.limit):
-            store = self.store.clone()
+            notes = Notes(self.notes.store.clone(), self.rank, self.size)
         for count in range(sys.maxsize):
             if self.left.is_set():
                 return
             try:
                 with self.store_answers(self.limit):
-                    lost = self.look(store, count)
+                    lost = self.look(notes, count)
             except RuntimeError:
                 lost = [0]  # the store is gone, and with it rank 0, which serves it
             if lost:
@@ -89,41 +84,27 @@ class Heartbeat:
                 os._exit(1)
             self.left.wait(BEAT_SECONDS)
 
-    def look(self, store, count):
+    def look(self, notes, count):
         """Write a heartbeat; returns the other ranks that have left, or were silent too long.
 
         Silence is counted in heartbeats of this worker, so that one that was suspended itself
         blames nobody. Until a worker has its place it only checks that the store answers.
         """
-        failed = [rank for rank in self.leavers(store) if rank != self.rank]
+        failed = [rank for rank in notes.leavers() if rank != self.rank]
         if not self.admitted:
             return []
         place, _ = whereabouts(self.stack())
-        store.set(f"beat/{self.rank}", json.dumps({"count": count, "place": place}))
-        for rank, sign in self.signs(store).items():
+        notes.beat({"count": count, "place": place})
+        for rank, sign in notes.signs().items():
             last, rounds = self.rounds.get(rank, (None, 0))
             self.rounds[rank] = sign, rounds + 1 if sign == last else 0
         silent = max(3.0, self.limit / BEAT_SECONDS)
         quiet = [rank for rank, (_, rounds) in self.rounds.items() if rounds >= silent]
         return failed + quiet
 
-    def leavers(self, store=None):
-        """Rank -> why it left, of those that have left before their end."""
-        store = store or self.store
-        if not store.check(["left"]):
-            return {}
-        notes = [json.loads(line) for line in store.get("left").decode().splitlines()]
-        return {left["rank"]: left for left in reversed(notes)}
-
-    def finishers(self):
-        """The ranks that have finished."""
-        if not self.store.check(["finished"]):
-            return set()
-        return {int(rank) for rank in self.store.get("finished").decode().split()}
-
     def check(self):
         """Raise PeerLostError if another worker has left already."""
-        if self.size > 1 and self.leavers():
+        if self.size > 1 and self.notes.leavers():
             raise PeerLostError("another worker has left")
 
     def finish(self):
@@ -136,8 +117,8 @@ class Heartbeat:
         self.finished = True
         deadline = time.monotonic() + self.limit
         try:
-            self.store.append("finished", f"{self.rank}\n")
-            while len(finishers := self.finishers()) < self.size:
+            self.notes.finish()
+            while len(finishers := self.notes.finishers()) < self.size:
                 self.model_saved = 0 in finishers
                 self.check()
                 if time.monotonic() > deadline:
@@ -154,12 +135,12 @@ class Heartbeat:
 
         Raises PeerLostError there if another rank does not: it has failed after its last step.
         """
-        here = self.store.add("closed", 1)
+        here = self.notes.store.add("closed", 1)
         while self.rank == 0 and here < self.size:
             if time.monotonic() > deadline:
                 raise PeerLostError("another worker does not leave")
             time.sleep(0.02)
-            here = self.store.add("closed", 0)
+            here = self.notes.store.add("closed", 0)
 
     def fail(self, reason):
         """Report that this worker leaves before its end, so that the others can say why."""
@@ -167,17 +148,16 @@ class Heartbeat:
             return
         self.left.set()
         self.thread.join(PATIENCE_SECONDS)  # inside the store it would abort the process
-        note = {"rank": self.rank, "kind": "failed", "reason": reason}
         # If rank 0 has gone already, or is suspended, there is nobody to report to.
         with contextlib.suppress(RuntimeError), ending_after(STORE_SECONDS):
-            self.store.append("left", json.dumps(note) + "\n")
+            self.notes.leave("failed", reason)
             if self.rank == 0:
                 self.serve()
 
     def serve(self):
         """Keep rank 0's process, which serves the store, until all have left or time is up."""
         deadline = time.monotonic() + NOTICED_SECONDS
-        while time.monotonic() < deadline and len(self.leavers()) < self.size:
+        while time.monotonic() < deadline and len(self.notes.leavers()) < self.size:
             time.sleep(0.05)
         time.sleep(BEAT_SECONDS)  # those who have reported still read the others' reports
 
@@ -192,18 +172,17 @@ class Heartbeat:
         stack = list(stack)
         self.where = position(stack)
         kind = "lost" if whereabouts(stack)[1] else "absent"
-        note = {"rank": self.rank, "kind": kind, "reason": self.where}
         reasons = {}
         try:
             with self.store_answers(STORE_SECONDS):
-                before = self.signs(self.store)
-                self.store.append("left", json.dumps(note) + "\n")
+                before = self.notes.signs()
+                self.notes.leave(kind, self.where)
                 deadline = time.monotonic() + PATIENCE_SECONDS
-                while time.monotonic() < deadline and not settled(self.leavers(), self.size):
+                while time.monotonic() < deadline and not settled(self.notes.leavers(), self.size):
                     time.sleep(0.05)
-                reasons, finished = self.leavers(), self.finishers()
+                reasons, finished = self.notes.leavers(), self.notes.finishers()
                 self.model_saved = 0 in finished
-                reports = Reports(reasons, finished, before, self.signs(self.store))
+                reports = Reports(reasons, finished, before, self.notes.signs())
                 why = verdict(self.rank, self.size, reports)
         except RuntimeError:
             why = f"rank 0 is gone, which ends the run. {ADVICE}"
@@ -226,49 +205,5 @@ class Heartbeat:
         deadline = time.monotonic() + seconds
         with contextlib.suppress(RuntimeError):
             while time.monotonic() < deadline:
-                self.store.check(["left"])
+                self.notes.store.check(["left"])
                 time.sleep(0.05)
-
-    def signs(self, store):
-        """Rank -> its last heartbeat, of all other ranks; {} of one that has sent none."""
-        keys = {rank: f"beat/{rank}" for rank in range(self.size) if rank != self.rank}
-        return {
-            rank: json.loads(store.get(key)) if store.check([key]) else {}
-            for rank, key in keys.items()
-        }
-
-
-@contextlib.contextmanager
-def ending_after(seconds, text=lambda: ""):
-    """End this process, printing what `text()` returns, if the block takes `seconds` or longer."""
-
-    def end():
-        print(text(), end="\n" if text() else "", file=sys.stderr, flush=True)
-        os._exit(1)
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def position(stack):
-    """Where a stack is, as a line reports it: "in all_reduce (PLACE)", or "at PLACE"."""
-    place, waiting = whereabouts(stack)
-    return f"in {waiting} ({place})" if waiting else f"at {place}"
-
-
-def settled(reasons, size):
-    """Whether the cause is known: a rank reported that it failed, or all have reported."""
-    return len(reasons) >= size or any(left["kind"] == "failed" for left in reasons.values())
-
-
-def is_loss_of_peer(error):
-    """Whether a collective raised `error` because a peer went away or did not arrive in time."""
-    if isinstance(error, (PeerLostError, dist.DistError)):
-        return True
-    signs = ("gloo/transport", "Connection closed by peer", "Timed out waiting")
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)

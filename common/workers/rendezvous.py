@@ -9,9 +9,10 @@ from datetime import timedelta
 
 from common.errors import UserError
 from common.workers import meeting_file
-from common.workers.heartbeat import PeerLostError, ending_after
+from common.workers.ending import ending_after
 from common.workers.launchers import advice, restarts
 from common.workers.network import addresses, resolve
+from common.workers.verdict import PeerLostError
 
 import torch.distributed as dist
 

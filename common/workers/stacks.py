@@ -14,8 +14,10 @@ COLLECTIVES = ("torch.distributed.distributed_c10d", "torch.futures")  # the lat
 WAITS = {  # modules of ours in which a worker waits for the others
     "common.workers.rendezvous": "the exchange with all ranks",
     "common.workers.heartbeat": "the wait for all ranks to finish",
+    "common.workers.gathering": "",
+    "common.workers.notes": "",  # what it is called from
     "common.record.notice": "a request to rank 0",
-    "common.workers.world": "",  # what these two are called from
+    "common.workers.world": "",  # the same
 }
 PACKAGES = os.path.dirname(os.path.dirname(torch.__file__))
 LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), PACKAGES, "<")
@@ -46,3 +48,9 @@ def whereabouts(stack):
             folder, file = os.path.split(code.co_filename)
             return f"{os.path.basename(folder)}/{file}:{line} in {code.co_name}", waiting
     return "its start", waiting
+
+
+def position(stack):
+    """Where a stack is, as a line reports it: "in all_reduce (PLACE)", or "at PLACE"."""
+    place, waiting = whereabouts(stack)
+    return f"in {waiting} ({place})" if waiting else f"at {place}"

@@ -2,7 +2,13 @@
 
 from typing import Any, NamedTuple
 
+import torch.distributed as dist
+
 ADVICE = "Check that rank's own output, and its machine's memory and network"
+
+
+class PeerLostError(RuntimeError):
+    """Another worker has left, so this one cannot go on."""
 
 
 class Reports(NamedTuple):
@@ -45,3 +51,16 @@ def verdict(me: int, size: int, reports: Reports) -> str:
         each = ", ".join(f"rank {rank} {place}" for rank, place in places.items())
         return f"the ranks are blocked in different collectives: {each}"
     return f"no rank is known to have failed: the network broke or was too slow. {ADVICE}"
+
+
+def settled(reasons, size):
+    """Whether the cause is known: a rank reported that it failed, or all have reported."""
+    return len(reasons) >= size or any(left["kind"] == "failed" for left in reasons.values())
+
+
+def is_loss_of_peer(error):
+    """Whether a collective raised `error` because a peer went away or did not arrive in time."""
+    if isinstance(error, (PeerLostError, dist.DistError)):
+        return True
+    signs = ("gloo/transport", "Connection closed by peer", "Timed out waiting")
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)

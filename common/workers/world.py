@@ -11,7 +11,7 @@ from common.errors import UserError
 from common.layers import is_divided, parts_of
 from common.tasks import SCRIPTS
 from common.workers import meeting_file
-from common.workers.heartbeat import Heartbeat, PeerLostError, is_loss_of_peer
+from common.workers.heartbeat import Heartbeat
 from common.workers.network import check_reachability, interface, loopback, probe_listener
 from common.workers.rendezvous import (
     Notice,
@@ -22,6 +22,7 @@ from common.workers.rendezvous import (
     open_store,
 )
 from common.workers.stacks import stack_of
+from common.workers.verdict import PeerLostError, is_loss_of_peer
 
 import tokenizers
 import torch

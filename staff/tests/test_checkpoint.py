@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 from cluster import lab_network
-from common.checkpoint import COMPLETE, TRAINING, read_tensors, write_tensors
+from common.checkpoint_files import COMPLETE, TRAINING, read_tensors, write_tensors
 from common.load import load
 from common.models.evaluate import evaluate
 from common.models.optimizer import make_optimizer
