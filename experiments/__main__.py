@@ -8,6 +8,7 @@ COMMANDS = {  # name -> (module, what it does)
     "demo": ("experiments.demo", "every task on this machine, side by side"),
     "traffic": ("experiments.traffic", "task 4's bytes by batch size, dtype and method"),
     "pipeline": ("experiments.pipeline", "task 7's bubbles by schedule and micro-batches"),
+    "restarts": ("experiments.restarts", "what a killed worker and a checkpoint cost"),
     "scaling": ("experiments.scaling", "tasks x workers x link rates in the lab"),
 }
 

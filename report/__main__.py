@@ -11,6 +11,7 @@ COMMANDS = {  # name -> (module, what it does)
     "traces": ("report.traces", "sum up the communication in --trace runs"),
     "waiting": ("report.waiting", "draw who computes and who waits, beside the best split"),
     "timeline": ("report.timeline", "draw the stages of a pipeline, and measure its bubble"),
+    "weak": ("report.weak", "draw the speed-up at one batch per worker, beside HetSeq's"),
     "scaling": ("report.scaling", "fit a cost model to a sweep, and extrapolate"),
     "plan": ("report.plan", "which split of 1,024 GPUs serves a model, by formulas"),
     "published": ("report.published", "which links reproduce DeepSpeed's published times"),

@@ -4,7 +4,7 @@ import json
 
 from common.errors import UserError
 from common.record.format import PHASES
-from report import waiting
+from report import waiting, weak
 from report.runs import load_run
 from staff.tests.test_figures import make_run
 
@@ -60,3 +60,29 @@ def test_a_run_of_one_step_is_refused(tmp_path):
     make_run(tmp_path / "run", "task5", [0.7])
     with pytest.raises(UserError, match="has one step at most; give a run of several"):
         waiting.main([str(tmp_path / "run")])
+
+
+def run_of(folder, workers, seconds, batch=8):
+    """A run of workers with the same batch each, and steps of so many seconds."""
+    make_run(folder, "task2b", [0.7] * 4)
+    facts = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(facts | {"world_size": workers}))
+    phases = dict.fromkeys(PHASES, 0.0) | {"sync": 0.1, "total": seconds}
+    line = {"step": 1, "epoch": 1, "loss": 0.7, "examples": batch, "seconds": phases}
+    for rank in range(workers):
+        (folder / f"steps.rank{rank}.jsonl").write_text(4 * (json.dumps(line) + "\n"))
+    return str(folder)
+
+
+def test_weak_scaling_is_examples_per_second_beside_the_published_one(tmp_path, capsys):
+    times = {4: 0.8, 1: 0.5, 2: 0.625}
+    runs = [run_of(tmp_path / f"run{n}", n, seconds) for n, seconds in times.items()]
+    assert weak.main([*runs, "--output_dir", str(tmp_path / "f")]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["1", "0.500", "20%", "1.00", "1.00"] in rows
+    assert ["2", "0.625", "16%", "1.60", "1.72"] in rows
+    assert ["4", "0.800", "12%", "2.50", "3.22"] in rows
+    assert (tmp_path / "f" / "weak_scaling.png").stat().st_size > 10_000
+    other = run_of(tmp_path / "other", 2, 0.5, batch=4)
+    with pytest.raises(UserError, match=r"differ in the batch per worker \(1: 8, 2: 4\)"):
+        weak.main([runs[1], other, "--output_dir", str(tmp_path / "f")])
