@@ -48,18 +48,25 @@ def flat_gradients(model, dtype=None, spare=0):
 
 
 def gradient_buckets(model, size):
-    """The trained parameters of a model in ParameterLists of about `size` elements.
+    """The trained parameters of a model in ParameterLists of at most `size` elements, or of one."""
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    return [torch.nn.ParameterList(p for _, p in bucket) for bucket in divide(trained, size)]
+
+
+def divide(named, size):
+    """Divide (name, parameter) pairs into lists of at most `size` elements, or of one parameter.
 
     The last layers' come first, as their gradients are ready first.
     """
-    buckets, filled = [], size
-    for p in reversed([p for p in model.parameters() if p.requires_grad]):
-        if filled >= size:
-            buckets.append(torch.nn.ParameterList())
-            filled = 0
-        buckets[-1].append(p)
+    bucket, filled = [], 0
+    for name, p in reversed(named):
+        if bucket and filled + p.numel() > size:
+            yield bucket
+            bucket, filled = [], 0
+        bucket.append((name, p))
         filled += p.numel()
-    return buckets
+    if bucket:
+        yield bucket
 
 
 def same_memory(p, view):

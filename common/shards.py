@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from common.errors import RunError
+from common.gradients import divide
 from common.models.optimizer import is_decayed
 
 import torch
@@ -74,7 +75,7 @@ class Shards:
     """
 
     def __init__(self, model, world, reduce_gradients: Callable):
-        self.buckets = [Bucket(named, world, reduce_gradients) for named in divide(model)]
+        self.buckets = [Bucket(named, world, reduce_gradients) for named in in_buckets(model)]
 
     def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """This rank's slices, each under the name of a parameter in it, for the optimizer."""
@@ -107,21 +108,11 @@ def gather_weights(shards: Shards) -> None:
         dist.all_gather_single(bucket.weights, bucket.slice.detach())
 
 
-def divide(model) -> Iterator[list[tuple[str, torch.nn.Parameter]]]:
+def in_buckets(model) -> Iterator[list[tuple[str, torch.nn.Parameter]]]:
     """Divide the trained parameters into buckets, in the order in which their gradients come.
 
     A bucket has one weight decay, so that its slice is one parameter of the optimizer.
     """
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     for decayed in (True, False):
-        bucket, size = [], 0
-        for name, p in reversed(named):
-            if is_decayed(name) is not decayed:
-                continue
-            if bucket and size + p.numel() > BUCKET:
-                yield bucket
-                bucket, size = [], 0
-            bucket.append((name, p))
-            size += p.numel()
-        if bucket:
-            yield bucket
+        yield from divide([each for each in named if is_decayed(each[0]) is decayed], BUCKET)
