@@ -88,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
     points = points_of(runs)
     rows = [
         (
-            str(point.workers),
+            f"{point.workers} worker(s)",
             f"{point.seconds:.3f}",
             f"{point.waiting:.0%}",
             f"{point.speed_up:.2f}",
@@ -96,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
         )
         for point in points
     ]
-    heads = ("workers", "s per step", "waiting", "speed-up", "HetSeq's")
+    heads = ("s per step", "waiting", "speed-up", "HetSeq's")
     print(text_table(f"weak scaling, beside {HETSEQ_SOURCE}", heads, rows))
     args.output_dir.mkdir(parents=True, exist_ok=True)
     for path in save(draw(points), "weak_scaling", source_of(runs), args.output_dir):

@@ -79,9 +79,9 @@ def test_weak_scaling_is_examples_per_second_beside_the_published_one(tmp_path, 
     runs = [run_of(tmp_path / f"run{n}", n, seconds) for n, seconds in times.items()]
     assert weak.main([*runs, "--output_dir", str(tmp_path / "f")]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["1", "0.500", "20%", "1.00", "1.00"] in rows
-    assert ["2", "0.625", "16%", "1.60", "1.72"] in rows
-    assert ["4", "0.800", "12%", "2.50", "3.22"] in rows
+    assert ["1", "worker(s)", "0.500", "20%", "1.00", "1.00"] in rows
+    assert ["2", "worker(s)", "0.625", "16%", "1.60", "1.72"] in rows
+    assert ["4", "worker(s)", "0.800", "12%", "2.50", "3.22"] in rows
     assert (tmp_path / "f" / "weak_scaling.png").stat().st_size > 10_000
     other = run_of(tmp_path / "other", 2, 0.5, batch=4)
     with pytest.raises(UserError, match=r"differ in the batch per worker \(1: 8, 2: 4\)"):
