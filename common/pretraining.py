@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from common.checkpoint import TRAINING, complete_ones, read_tensors, step_of
+from common.checkpoint_files import TRAINING, complete_ones, read_tensors, step_of
 from common.data.corpus import Corpus
 from common.data.loader import Data, steps_of_run
 from common.data.pretraining import PretrainingBatches, PretrainingRows, load_tokenizer

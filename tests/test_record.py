@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from common.cli import parse_args
+from common.data.loader import EqualParts
 from common.errors import UserError
 from common.files import write_whole
 from common.models.tiny import tiny_model, tiny_tokenizer
@@ -26,7 +27,7 @@ STALE = ["steps.rank0.jsonl", "steps.rank1.jsonl", "steps.rank12.jsonl"]
 STALE += ["run.json", "eval_results.txt", "trace.rank0.json", "trace.rank3.json"]
 
 
-class Batches:
+class Batches(EqualParts):
     """Three steps an epoch, of one batch each: of 4, 4 and 2 examples."""
 
     def __len__(self):
@@ -35,9 +36,6 @@ class Batches:
     def epoch(self, _):
         for rows in (4, 4, 2):
             yield [({"attention_mask": torch.tensor([[1] * TOKENS + [0]] * rows)}, 1.0)]
-
-    def end_step(self, *_):
-        return ""
 
 
 def data_of(args, split="train", rows=10):

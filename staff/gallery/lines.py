@@ -58,7 +58,7 @@ def unwrapped():
 
 def sampled_by(sampler):
     """The loader with our class `sampler` in place of DistributedSampler."""
-    batches = "class TrainingBatches:\n"
+    batches = "class TrainingBatches(EqualParts):\n"
     return (
         Edit(LOADER, batches, f"{inspect.getsource(sampler)}\n\n{batches}"),
         Edit(LOADER, SAMPLER, SAMPLER.replace("DistributedSampler", sampler.__name__)),
