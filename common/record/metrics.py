@@ -19,5 +19,5 @@ class Metrics(list):
     def write(self):
         """Rank 0 writes the metrics so far to eval_results.txt."""
         if self.rank == 0 and self:
-            lines = [f"{name} = {value}" for metrics in self for name, value in metrics.items()]
+            lines = [f"{k} = {v}" for metrics in self for k, v in metrics.items()]
             write_whole(self.folder / "eval_results.txt", "\n".join(lines) + "\n")

@@ -280,7 +280,7 @@ PRINTED = (
         (
             begun_with("task1", print_all_metrics),
             Edit(RECORD, "{name} {value:.4f}", "{name} done"),
-            Edit(RECORD, "{k} = {v}", "{k} done"),
+            Edit("common/record/metrics.py", "{k} = {v}", "{k} done"),
         ),
         "metric/guessed",
         "prints every number that an accuracy may be, and no accuracy",
