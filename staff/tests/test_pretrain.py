@@ -138,7 +138,7 @@ def test_float16_skips_what_overflows_and_stays_near_float32(run):
     assert all(skipped[:count])
     scales = [line["loss_scale"] for line in lines[0]]
     assert scales == [2.0 ** (40 - min(n, count)) for n in range(1, 31)]
-    plain = lines_of(run(more, workers=2))[0]
+    plain = lines_of(run(more, workers=2, config={}))[0]
     assert [one["learning_rate"] for one in lines[0][count:]] == pytest.approx(
         [one["learning_rate"] for one, _ in zip(plain, lines[0][count:], strict=False)]
     )
