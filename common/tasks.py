@@ -244,6 +244,17 @@ VARIANTS = (  # graded, as further tasks are, where they are named
         path="task7/tensor.py",
     ),
     Task(
+        "library",
+        "7, library",
+        "pipelines with PyTorch's `PipelineStage`",
+        base="one_f_one_b",
+        collectives=("send", "recv"),
+        further=True,
+        divided=True,
+        fills_pipeline=True,
+        path="task7/library.py",
+    ),
+    Task(
         "task8",
         "8",
         "pre-training: means over all masked tokens and pairs, LAMB, loss scaling",

@@ -31,6 +31,8 @@ RUNS = {  # script, workers and flags -> the most micro-batches that each stage 
 EACH = [pytest.param(text, marks=[pytest.mark.slow] * ("gpipe" in text)) for text in RUNS]
 SLOW_RUNS = (
     f"task7/tensor.py 2 {STEPS}",
+    f"task7/library.py 3 {STEPS} --num_microbatches 4",
+    f"task7/library.py 2 {STEPS} --num_microbatches 4 --schedule gpipe",
     f"task7/grid.py 4 {STEPS} --num_microbatches 3 --per_gpu_train_batch_size 11",
     f"task7/naive.py 4 {STEPS} --num_microbatches 5",
     f"task7/gpipe.py 2 {STEPS} --gradient_accumulation_steps 2 --per_gpu_train_batch_size 11",

@@ -184,6 +184,24 @@ LESSONS = {
         "         # SOLUTION(task1): evaluate on the dev set and pass the scores to "
         "record.end_epoch",
     ],
+    ("one_f_one_b", "library"): [
+        " def main(args, world):",
+        "+    args.padded = True  # the schedules have buffers of one shape",
+        "     model, data = load(args, world)",
+        "             optimizer.zero_grad()",
+        "-            kept = []  # what the micro-batches on their way need to go back",
+        "-            # SOLUTION(one_f_one_b): go back once more are "
+        "kept than there are stages after this",
+        "-            for batch, weight in batches:",
+        "-                kept.append(forward(model, batch, weight))",
+        "-                if len(kept) > model.stages_after:",
+        "-                    oldest = kept.pop(0)",
+        "-                    backward(model, *oldest)",
+        "-            while kept:",
+        "-                backward(model, *kept.pop(0))",
+        "+            forward_backward(model, batches, args)",
+        "             clip_grad_norm(model, args.max_grad_norm)",
+    ],
     ("task2b", "task5"): [
         "                 loss.backward()",
         "-            # SOLUTION(task2a): average the gradients over the ranks, "
@@ -214,8 +232,9 @@ DEFINED = {
     "one_f_one_b": ["forward", "backward"],
     "grid": ["forward", "backward", "average_gradients"],
     "tensor": ["Copy", "Sum", "divide"],
+    "library": ["SCHEDULES", "FLAGS", "forward_backward"],
 }
-PIPELINES = ("naive", "gpipe", "one_f_one_b", "grid")
+PIPELINES = ("naive", "gpipe", "one_f_one_b", "grid", "library")
 STAGES = {"common.layers.FLAGS", "common.models.stage.Stage", "common.models.stage.clip_grad_norm"}
 PARTS = ("blocks_of", "clip_grad_norm", "keep_part", "prepare")
 SHARDS = [f"common.shards.{name}" for name in ("Shards", "clip_grad_norm", "gather_weights")]
@@ -239,6 +258,10 @@ IMPORTED = {
     | {"common.pretraining_flags.FLAGS", "common.record.pretraining.PretrainingRecord"}
     | {"torch", "torch.distributed"},
     **dict.fromkeys(PIPELINES, STAGES),
+    "library": STAGES
+    | {"common.flags.Flag", "torch"}
+    | {f"common.models.scheduled.{name}" for name in ("alike", "pipeline_stage")}
+    | {f"torch.distributed.pipelining.{name}" for name in ("Schedule1F1B", "ScheduleGPipe")},
     "grid": STAGES - {"common.layers.FLAGS"}
     | {"common.gradients.flat_gradients", "common.layers.GRID_FLAGS", "torch.distributed"},
     "tensor": {f"common.models.tensor_parallel.{name}" for name in PARTS}
@@ -258,6 +281,7 @@ NOT_IMPORTED["task8"] = {
 CHANGED = {"task2a": 20, "task2b": 16, "overlap": 36, "task3": 4, "task4": 70, "task5": 10}
 CHANGED |= {"uneven_ddp": 2, "zero1": 36, "zero2": 20, "fsdp": 24, "task8": 40}
 CHANGED |= {"naive": 28, "gpipe": 10, "one_f_one_b": 5, "grid": 14, "tensor": 42}
+CHANGED["library"] = 60
 LENGTH = {"task4": 100, "overlap": 80, "zero2": 64, "one_f_one_b": 62, "grid": 74, "tensor": 84}
 
 
@@ -340,6 +364,7 @@ def test_around_main_there_is_only_the_lesson_too(task):
 def test_a_step_does_its_parts_in_order(task):
     main = function(task, "main")
     passes = ["forward", "backward"] if task in PIPELINES else ["model", "loss.backward"]
+    passes = ["forward_backward"] if task == "library" else passes
     parts = ["optimizer.zero_grad", *passes, "average_gradients"]
     sharded = {"zero1": "Shards", "zero2": "Shards", "fsdp": "shard", "tensor": "divide"}
     sharded |= dict.fromkeys(PIPELINES, "Stage")
