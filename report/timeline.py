@@ -86,7 +86,7 @@ def border_bytes(run: Run) -> tuple[float, float] | None:
     if not run.traffic or not path.exists():
         return None
     with path.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["collective"] in ("isend", "recv")]
+        rows = [row for row in csv.DictReader(file) if row["collective"] in ("isend", "irecv")]
     first = [row for row in rows if row["step"] == "1"]
     if not first:
         return None

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 RECORDED = ("all_reduce", "gather", "scatter")
-SENT = {"isend": (1, 0), "recv": (0, 1)}  # what one rank sends and receives of the tensor
+SENT = {"isend": (1, 0), "irecv": (0, 1)}  # what one rank sends and receives of the tensor
 # How many times what one rank sends in a ring's half of an all_reduce, (N-1)/N of the whole tensor.
 HALVES = {
     "all_gather_single": 1,
@@ -117,11 +117,15 @@ class Traffic:
             self.note(op, max(tensors, key=torch.Tensor.numel))
             return original(*args, **kwargs)
 
-        setattr(dist, op, noting)
+        # PyTorch's pipelines compare what they are given with the function of the inner module.
+        places = [dist, dist.distributed_c10d] if op in SENT else [dist]
+        for place in places:
+            setattr(place, op, noting)
         try:
             yield
         finally:
-            setattr(dist, op, original)
+            for place in places:
+                setattr(place, op, original)
 
     def steps(self, steps, epoch):
         """Go through the steps of an epoch and measure each one's bytes on the interface."""
