@@ -52,7 +52,8 @@ def row(cell: dict, measured: list[dict]) -> list[object]:
     if cell["workers"] == 1:
         return [*start, "none", seconds, f"{waiting(cell, measured):.3f}", "0", "", ""]
     sent = [f"{each / 1e6:.2f}" for each in cell["sent"][:2]]
-    due = " / ".join(f"{each[0] / 1e6:.2f}" for each in cell["expected"][:2])
+    expected = [each for each in cell["expected"][:2] if each]  # not of every task
+    due = " / ".join(f"{each[0] / 1e6:.2f}" for each in expected)
     return [*start, cell["rate"], seconds, f"{waiting(cell, measured):.3f}", *sent, due]
 
 

@@ -179,7 +179,8 @@ def draw_traffic(cells: list[dict]) -> Any:
             places = [node + offset for node in range(most)]
             sizes = [size / 1e6 for size in cell[name]]
             axis.bar(places, sizes, 0.38, color=COLORS[way], hatch=HATCHES[way], label=name)
-            due = [each[way] / 1e6 for each in cell["expected"]]
+            nothing = [float("nan")] * 2  # is known of some tasks
+            due = [(each or nothing)[way] / 1e6 for each in cell["expected"]]
             axis.plot(places, due, "k_", ms=14, label="expected" if way else None)
         axis.set(
             title=f"task {task}, {most} workers, {cell['rate']}",

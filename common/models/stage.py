@@ -124,7 +124,7 @@ class Received(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.activations = None
+        self.activations: torch.Tensor | None = None
 
     def forward(self, *_, **__):
         """The activations."""
@@ -133,7 +133,7 @@ class Received(torch.nn.Module):
 
 def layers_of(model) -> torch.nn.ModuleList:
     """The encoder's layers; raises UserError for a model that cannot be divided."""
-    encoder = getattr(getattr(model, "base_model", None), "encoder", None)
+    encoder: Any = getattr(getattr(model, "base_model", None), "encoder", None)
     if hasattr(encoder, "layer"):
         return encoder.layer
     kind = getattr(getattr(model, "config", None), "model_type", type(model).__name__)

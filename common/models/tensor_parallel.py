@@ -35,6 +35,7 @@ def prepare(model, args, world) -> None:
 
 def blocks_of(model) -> Iterator[tuple[Any, list, Any]]:
     """(module, linear layers that read its inputs, the one that follows), two for each layer."""
+    layer: Any
     for layer in layers_of(model):
         attention = layer.attention
         own = attention.self

@@ -17,9 +17,9 @@ LENGTHS = "offsets.append(offsets[-1] + len(row))"
 CUT_LENGTHS = "offsets.append(offsets[-1] + min(len(row), max_length))"
 UNTYPED = '**{k: v for k, v in batch.items() if k != "token_type_ids"}'
 FLIPPED = '**batch | {"labels": 1 - batch["labels"]}'
-PREDICTED = "**collate(batch, data.tokenizer, model.device)"
+PREDICTED = "model(**inputs)"
 TYPED = 'if k != "token_type_ids"}'
-UNTYPED_PREDICTED = f"**{{k: v for k, v in {PREDICTED[2:]}.items() {TYPED}"
+UNTYPED_PREDICTED = f"model(**{{k: v for k, v in inputs.items() {TYPED})"
 UNMASKED_PREDICTED = UNTYPED_PREDICTED.replace("token_type_ids", "attention_mask")
 TO_TRAIN = "model.to(world.device).train()"
 BACK_TO_TRAIN = "    model.train()\n    return scores\n"
@@ -110,7 +110,7 @@ EVALUATED = (
     wrong(
         "evaluates_in_training_mode",
         "task2a",
-        (Edit(EVALUATION, '"module", model).eval()', '"module", model)'),),
+        (Edit(EVALUATION, "    model.eval()\n", ""),),
         "metric/evaluated_in_training_mode",
         "model.eval() is missing: dropout is active in the evaluation",
     ),
