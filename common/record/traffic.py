@@ -74,6 +74,7 @@ class Traffic:
         )
         self.step = 1
         self.collectives = []
+        self.group_sizes = {}  # number of a collective -> its ranks, where it is not of all
         self.iterations = []
         self.folder = Path(args.output_dir)
         self.stop = threading.Event()
@@ -114,6 +115,8 @@ class Traffic:
 
         def noting(*args, **kwargs):
             tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
+            if group := kwargs.get("group"):
+                self.group_sizes[len(self.collectives)] = dist.get_world_size(group)
             self.note(op, max(tensors, key=torch.Tensor.numel))
             return original(*args, **kwargs)
 
@@ -135,18 +138,23 @@ class Traffic:
             before = self.counters()
             with self.all_patched() if self.every else contextlib.nullcontext():
                 yield step_batches
-            after, size, rank = self.counters(), self.world.size, self.world.rank
-            mine = [row for row in self.collectives if row[0] == self.step]
-            everyone = range(size) if self.shared else [rank]
-            if self.divided:  # each rank has its own tensors: the others' are added in the end
-                size, everyone = self.world.readers().size, [rank]
-            wire = [wire_bytes(op, r, size, s) for _, op, _, _, s in mine for r in everyone]
-            own = [wire_bytes(op, rank, size, s) for _, op, _, _, s in mine]
+            after, rank = self.counters(), self.world.rank
+            mine = [(i, row) for i, row in enumerate(self.collectives) if row[0] == self.step]
+            # Ranks of a divided model have their own tensors: the others' are added in the end.
+            everyone = range(self.world.size) if self.shared and not self.divided else [rank]
+            wire, own = (
+                [
+                    wire_bytes(op, r, self.group_sizes.get(i, self.world.size), size)
+                    for i, (_, op, _, _, size) in mine
+                    for r in ranks
+                ]
+                for ranks in (everyone, [rank])
+            )
             self.iterations.append(
                 {
                     "step": self.step,
                     "epoch": epoch,
-                    "payload": sum(row[4] for row in mine),
+                    "payload": sum(row[4] for _, row in mine),
                     "sent_bytes": sum(sent for sent, _ in own),
                     "received_bytes": sum(received for _, received in own),
                     "expected": sum(sent + received for sent, received in wire),
