@@ -212,10 +212,14 @@ def folder_problems(args):
     if args.data_dir is not None and not os.path.isdir(args.data_dir):
         at_root = Path(args.data_dir).parent == Path("/") and "GLUE_DIR" not in os.environ
         unset = "; GLUE_DIR is not set in this shell" if at_root else ""
-        problems.append(
-            f"--data_dir {args.data_dir}: no such folder (relative to {Path.cwd()}){unset}; "
-            "`python download_glue_data.py --data_dir glue_data --tasks RTE` downloads RTE to "
+        made = (
+            f"`python task8/prepare.py --output_dir {args.data_dir}` makes one of the bundled text"
+            if args.task == "task8"
+            else "`python download_glue_data.py --data_dir glue_data --tasks RTE` downloads RTE to "
             "glue_data/RTE"
+        )
+        problems.append(
+            f"--data_dir {args.data_dir}: no such folder (relative to {Path.cwd()}){unset}; {made}"
         )
     if args.output_dir is None:
         return problems
