@@ -2,21 +2,25 @@
 PY = .venv/bin/python
 PYTEST = $(PY) -m pytest -n 2 --dist loadfile -q -m
 
-.PHONY: help setup demo test slow check clean
+.PHONY: help setup demo further test slow check clean
 help::
 	@echo "make demo   all tasks on four workers here, side by side (sets up first)"
+	@echo "make further  the tasks beyond the assignment, each beside task 1 (two minutes)"
 	@echo "make test   the tests (sets up first)"
 	@echo "make check  the grader's checks of your work; of one task: make check TASK=task2a"
 	@echo "make slow   the tests that take longer"
 	@echo "make setup  only the environment in .venv"
 	@echo "make clean  remove .venv and runs"
 
-setup demo test slow check: export PYTHONUNBUFFERED = 1
+setup demo further test slow check: export PYTHONUNBUFFERED = 1
 setup:
 	@./setup.sh
 
 demo: setup
 	@$(PY) -m experiments.demo
+
+further: setup
+	@$(PY) -m experiments further
 
 test: setup
 	@echo "test: running the tests (some minutes)"

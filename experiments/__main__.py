@@ -6,6 +6,7 @@ from common.commands import run_command
 
 COMMANDS = {  # name -> (module, what it does)
     "demo": ("experiments.demo", "every task on this machine, side by side"),
+    "further": ("experiments.further", "the further tasks, each beside task 1"),
     "traffic": ("experiments.traffic", "task 4's bytes by batch size, dtype and method"),
     "pipeline": ("experiments.pipeline", "task 7's bubbles by schedule and micro-batches"),
     "restarts": ("experiments.restarts", "what a killed worker and a checkpoint cost"),
