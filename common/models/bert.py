@@ -46,6 +46,19 @@ def load_model(args, glue_task, world):
             f"--model_type {args.model_type}: {args.model_name_or_path} holds a "
             f"{model.config.model_type}; pass --model_type {model.config.model_type}"
         )
+    make_ready(model, args, world)
+    if args.fp16:
+        check_bfloat16(world.device)
+        model.forward = torch.autocast(world.device.type, torch.bfloat16)(model.forward)
+    torch.manual_seed(args.seed + world.rank)
+    return model, tokenizer
+
+
+def make_ready(model, args, world):
+    """Set a model's dropout and put it on this worker's device, to train on real tokens alone.
+
+    Raises UserError where --max_seq_length is more than its positions.
+    """
     longest = getattr(model.config, "max_position_embeddings", args.max_seq_length)
     if args.max_seq_length > longest:
         raise UserError(
@@ -59,11 +72,6 @@ def load_model(args, glue_task, world):
     if not args.padded:
         unpad(model, world)
     model.to(world.device).train()  # from_pretrained returns it in evaluation mode: no dropout
-    if args.fp16:
-        check_bfloat16(world.device)
-        model.forward = torch.autocast(world.device.type, torch.bfloat16)(model.forward)
-    torch.manual_seed(args.seed + world.rank)
-    return model, tokenizer
 
 
 def load_checkpoint(args, num_labels):

@@ -5,10 +5,9 @@ from typing import Any
 
 from common.data.pretraining import IGNORED
 from common.errors import UserError
-from common.models.bert import check_bfloat16
-from common.models.dropout import use_fast_dropout
+from common.models.bert import check_bfloat16, make_ready
 from common.models.tiny import HIDDEN, LAYERS, tiny_model
-from common.models.unpad import NAME, unpad
+from common.models.unpad import NAME
 
 import torch
 import transformers
@@ -72,19 +71,7 @@ def load_model(args, tokenizer, world):
         model = new_model(args, len(tokenizer))
     else:
         model = load_weights(name, tokenizer)
-    longest = model.config.max_position_embeddings
-    if args.max_seq_length > longest:
-        raise UserError(
-            f"--max_seq_length {args.max_seq_length}: this model has only {longest} positions"
-        )
-    if args.dropout >= 0:
-        for module in model.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = args.dropout
-    use_fast_dropout(model)
-    if not args.padded:
-        unpad(model, world)
-    model.to(world.device).train()
+    make_ready(model, args, world)
     if args.bf16:
         check_bfloat16(world.device, "--bf16")
     if args.fp16 or args.bf16:
