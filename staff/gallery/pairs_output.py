@@ -30,7 +30,8 @@ PRINT = "            print(table(summary))\n"
 MEGABYTES = PRINT.replace(
     "table(summary)", "f\"{summary['per_iteration']['payload'] / 1e6:.4f} MB per iteration\""
 )
-SHOWN = """f"{total / examples:.6f}{share}\""""
+SHOWN = """share = "" if own is None else f" (rank 0's share: {own:.6f})"
+        return f"{total / examples:.6f}{share}\""""
 
 
 def wrong(name, task, file, old, new, check, cause, note):  # noqa: PLR0913 a row of the table
