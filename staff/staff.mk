@@ -21,7 +21,7 @@ gallery: setup
 	@$(PY) -m staff.gallery --jobs 2
 
 gallery-sample: setup
-	@$(PY) -m staff.gallery --jobs 2 --quick --minutes 15
+	@$(PY) -m staff.gallery --jobs 2 --quick --minutes 10
 
 campaign: setup
 	@$(PY) -m tests.campaign --cases $(or $(CASES),20) $(if $(SEED),--seed $(SEED))
