@@ -212,9 +212,10 @@ def folder_problems(args):
     if args.data_dir is not None and not os.path.isdir(args.data_dir):
         at_root = Path(args.data_dir).parent == Path("/") and "GLUE_DIR" not in os.environ
         unset = "; GLUE_DIR is not set in this shell" if at_root else ""
+        task = SCRIPTS.get(args.task)
         made = (
             f"`python task8/prepare.py --output_dir {args.data_dir}` makes one of the bundled text"
-            if args.task == "task8"
+            if task and task.pretrains
             else "`python download_glue_data.py --data_dir glue_data --tasks RTE` downloads RTE to "
             "glue_data/RTE"
         )

@@ -2,6 +2,9 @@
 
 from common.errors import UserError
 
+# Bytes of each weight in float32, under AdamW, which keeps two numbers for it.
+PER_WEIGHT = {"weights": 4, "gradients": 4, "optimizer_state": 8}
+
 
 def after_epoch(epoch):
     """When something was measured: after epoch 2; after 1.03 epochs; without training (0)."""

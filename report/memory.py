@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from common.tasks import SCRIPTS
+from common.units import PER_WEIGHT
 from report.runs import Run
 from report.style import COLORS, HATCHES, WIDTH, label_ticks, pyplot
-
-PER_WEIGHT = {"weights": 4, "gradients": 4, "optimizer_state": 8}  # bytes
 
 
 def expected_bytes(task: str, weights: int, workers: int) -> float:

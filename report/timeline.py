@@ -8,21 +8,19 @@ m micro-batches; the most micro-batches that each stage has kept; and, of runs w
 the bytes at each border of a step beside 2 t h x 4 of its t tokens and h hidden units.
 """
 
-import argparse
 import csv
 import json
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from common.commands import program
 from common.errors import UserError
 from common.tables import text_table
-from report.figures import names_of, source_of
+from report.drawing import parser_of_runs, save_figure
+from report.figures import names_of
 from report.runs import Run, load_run
 from report.schema import NUMBER, check
-from report.style import COLORS, HATCHES, WIDTH, pyplot, save
+from report.style import COLORS, HATCHES, WIDTH, pyplot
 
 KINDS = ("forward", "backward")
 LINE = {"step": (int,), "what": (str,), "microbatch": (int,), "start": NUMBER, "end": NUMBER}
@@ -149,18 +147,10 @@ def draw(runs: Sequence[Run]) -> Any:
 
 def main(argv: list[str] | None = None) -> int:
     """Draw and print; raises UserError for folders that are not runs of task 7."""
-    parser = argparse.ArgumentParser(prog=program(), description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR")
-    parser.add_argument(
-        "--output_dir", type=Path, default=Path("figures"), help="(default: figures)"
-    )
-    args = parser.parse_args(argv)
+    args = parser_of_runs(__doc__).parse_args(argv)
     runs = [load_run(folder) for folder in args.runs]
     print(table(runs))
-    args.output_dir.mkdir(parents=True, exist_ok=True)
-    for path in save(draw(runs), "timeline", source_of(runs), args.output_dir):
-        print(f"figure: {path}")
+    save_figure(draw(runs), "timeline", runs, args.output_dir)
     return 0
 
 

@@ -8,17 +8,15 @@ example c and their examples n: what this split can reach, the largest c n, and 
 of the same B examples can, B / sum(1 / c).
 """
 
-import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from common.commands import program
 from common.errors import UserError
 from common.tables import text_table
-from report.figures import names_of, source_of
+from report.drawing import parser_of_runs, save_figure
+from report.figures import names_of
 from report.runs import Run, load_run
-from report.style import COLORS, HATCHES, WIDTH, pyplot, save
+from report.style import COLORS, HATCHES, WIDTH, pyplot
 
 COMPUTING = ("forward", "backward")
 LAST = 20  # steps from whose mean the bounds are made: a split by speed has settled by then
@@ -103,13 +101,8 @@ def spans_of(run: Run, lines: Sequence[dict], steps: int) -> dict[str, list[tupl
 
 def main(argv: list[str] | None = None) -> int:
     """Draw and print; raises UserError for folders that are not runs of several workers."""
-    parser = argparse.ArgumentParser(prog=program(), description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR")
+    parser = parser_of_runs(__doc__)
     parser.add_argument("--steps", type=int, default=5, help="to draw (default: 5)")
-    parser.add_argument(
-        "--output_dir", type=Path, default=Path("figures"), help="(default: figures)"
-    )
     args = parser.parse_args(argv)
     if args.steps < 1:
         raise UserError(f"--steps {args.steps}: must be at least 1")
@@ -127,9 +120,7 @@ def main(argv: list[str] | None = None) -> int:
     ]
     title = f"seconds per step, mean of the last {LAST}, and each worker's share of waiting"
     print(text_table(title, heads, rows))
-    args.output_dir.mkdir(parents=True, exist_ok=True)
-    for path in save(draw(runs, args.steps), "waiting", source_of(runs), args.output_dir):
-        print(f"figure: {path}")
+    save_figure(draw(runs, args.steps), "waiting", runs, args.output_dir)
     return 0
 
 

@@ -6,18 +6,15 @@ The speed-up is in examples per second, in units of the first run's. Without wai
 number of workers.
 """
 
-import argparse
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from common.commands import program
 from common.errors import UserError
 from common.tables import text_table
-from report.figures import source_of
+from report.drawing import parser_of_runs, save_figure
 from report.runs import Run, load_run
-from report.style import COLORS, LINES, MARKS, WIDTH, pyplot, save
+from report.style import COLORS, LINES, MARKS, WIDTH, pyplot
 
 # Ding, Botzer, Weninger: HetSeq, AAAI 2021 (arXiv 2009.14783): BERT on nodes of four GPUs each
 HETSEQ = {1: 1.0, 2: 1.72, 4: 3.22, 8: 5.94}
@@ -77,13 +74,7 @@ def draw(points: Sequence[Point]) -> Any:
 
 def main(argv: list[str] | None = None) -> int:
     """Draw and print; raises UserError for runs that cannot be compared."""
-    parser = argparse.ArgumentParser(prog=program(), description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR")
-    parser.add_argument(
-        "--output_dir", type=Path, default=Path("figures"), help="(default: figures)"
-    )
-    args = parser.parse_args(argv)
+    args = parser_of_runs(__doc__).parse_args(argv)
     runs = [load_run(folder) for folder in args.runs]
     points = points_of(runs)
     rows = [
@@ -98,9 +89,7 @@ def main(argv: list[str] | None = None) -> int:
     ]
     heads = ("s per step", "waiting", "speed-up", "HetSeq's")
     print(text_table(f"weak scaling, beside {HETSEQ_SOURCE}", heads, rows))
-    args.output_dir.mkdir(parents=True, exist_ok=True)
-    for path in save(draw(points), "weak_scaling", source_of(runs), args.output_dir):
-        print(f"figure: {path}")
+    save_figure(draw(points), "weak_scaling", runs, args.output_dir)
     return 0
 
 

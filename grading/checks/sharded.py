@@ -3,6 +3,7 @@
 from itertools import product
 
 from common.tasks import Task
+from common.units import PER_WEIGHT
 from grading.checks.evidence import Evidence, distances
 from grading.checks.graded_task import GradedTask
 from grading.checks.observation import Observation
@@ -12,7 +13,6 @@ from grading.results import Cause, Outcome, failed, passed, unknown
 import numpy as np
 
 ROOM = 1.05  # of a worker's part: it is padded, and AdamW counts its steps
-PER_WEIGHT = {"weights": 4, "gradients": 4, "optimizer_state": 8}  # bytes in float32, under AdamW
 FEW = 0.05  # of the weights: a collective of fewer elements carries norms, losses or predictions
 REDUCING = ("allreduce", "reduce_scatter", "alltoall")  # what the process group calls them
 GATHERING = ("allgather",)
