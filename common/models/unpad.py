@@ -94,23 +94,22 @@ def attention_by_row(  # noqa: PLR0913 transformers calls it
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, **kwargs
         )
-    parts = (part[0].split(row_lengths, dim=1) for part in (query, key, value))
+    parts = (part.split(row_lengths, dim=2) for part in (query, key, value))
     rows = list(zip(*parts, strict=True))
     scale = kwargs["scaling"]
     if dropout:
         outputs = with_dropout(rows, dropout, scale)
-    else:  # a fused kernel, which on a CPU has no dropout
+    else:  # a fused kernel, which on a CPU takes four dimensions, and has no dropout
         outputs = [scaled_dot_product_attention(*row, scale=scale) for row in rows]
-    return torch.cat(outputs, dim=1).transpose(0, 1)[None], None
+    return torch.cat(outputs, dim=2).transpose(1, 2), None
 
 
 def with_dropout(rows, p, scale):
-    """Attention of each row, (heads, length, width), its weights dropped with probability `p`."""
-    shapes = [(len(query), query.shape[1], query.shape[1]) for query, _, _ in rows]
-    sizes = [heads * length * length for heads, length, _ in shapes]
+    """Attention of each row, (1, heads, length, width), its weights dropped with probability p."""
+    sizes = [query.shape[1] * query.shape[2] ** 2 for query, _, _ in rows]
     mask, scale_up = draw_mask(sum(sizes), p)
     outputs = []
-    for (query, key, value), kept, shape in zip(rows, mask.split(sizes), shapes, strict=True):
-        weights = torch.bmm(query * scale, key.transpose(1, 2)).softmax(-1)
-        outputs.append(torch.bmm(Masked.apply(weights, kept.view(shape), scale_up), value))
+    for (query, key, value), kept in zip(rows, mask.split(sizes), strict=True):
+        weights = (query * scale @ key.transpose(2, 3)).softmax(-1)
+        outputs.append(Masked.apply(weights, kept.view(weights.shape), scale_up) @ value)
     return outputs

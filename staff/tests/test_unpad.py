@@ -13,6 +13,7 @@ from common.models.unpad import FAMILIES, attention_by_row
 import pytest
 import torch
 import transformers
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 SMALL = {  # of every family, under its own names
@@ -102,6 +103,13 @@ def test_losses_gradients_and_predictions_are_the_padded_ones(load, family):
         unpadded.eval(), padded.eval()
         difference = unpadded(**batch).logits - padded(**batch).logits
     assert difference.abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_without_dropout_attention_is_a_fused_kernel(load, family):
+    model = load(family, "--dropout", "0")
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # raises an error where it cannot be had
+        model(**batch_of(model)).loss.backward()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
