@@ -73,8 +73,10 @@ def problems_with_stages(args):
             f"--pipeline {stages} --data {replicas}: need {stages * replicas} workers, but "
             f"--world_size is {args.world_size}"
         )
+    chunks = getattr(args, "chunks", 1)
+    parts = stages and chunks and stages * chunks
     wanted = {
-        "layers": (int, 1, stages, f"{stages}, one for each stage"),
+        "layers": (int, 1, parts, f"{parts}, one for each stage"),
         "stage_ms": (float, 0, 2, "two: of a forward and a backward"),
     }
     for name, (kind, least, count, what) in wanted.items():
@@ -83,7 +85,7 @@ def problems_with_stages(args):
             continue
         try:
             found = len(numbers(name, text, kind, least))
-            if stages and found != count:
+            if count and found != count:
                 problems.append(f"--{name} {text}: has {found} numbers; give {what}")
         except UserError as problem:
             problems.append(str(problem))
@@ -98,4 +100,26 @@ def problems_with_stages(args):
             f"--num_microbatches {count}: fewer than the {stages} stages, so this schedule cannot "
             f"fill the pipeline; give at least {stages}, or use task7/gpipe.py"
         )
+    if None not in (chunks, count, stages):
+        problems += problems_with_chunks(args, chunks, count, stages)
     return problems
+
+
+def problems_with_chunks(args, chunks, count, workers):
+    """Every problem with several stages for each worker, where `count` micro-batches are."""
+    interleaved = getattr(args, "schedule", "") == "interleaved"
+    if interleaved and chunks == 1:
+        return [
+            "--schedule interleaved: each worker has several stages; give --chunks 2, and a model "
+            f"with at least {2 * workers} layers, such as --model_name_or_path tiny:{2 * workers}"
+        ]
+    if chunks > 1 and not interleaved:
+        return [f"--chunks {chunks}: is for --schedule interleaved; give it, or leave --chunks out"]
+    if chunks > 1 and workers == 1:
+        return [f"--chunks {chunks}: one worker has no others to wait for; start two, or more"]
+    if interleaved and count % max(1, count // workers):
+        return [
+            f"--num_microbatches {count}: the interleaved schedule goes through them in rounds of "
+            f"equally many; give a multiple of the {workers} workers"
+        ]
+    return []

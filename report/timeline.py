@@ -3,9 +3,10 @@
     python -m report timeline RUN_DIR ... [--output_dir figures]
 
 Draws the last step of each run of task 7, a panel a run, and prints for each how much of its steps
-the stages wait, the median over the steps but the first, beside (p - 1)/(m + p - 1) of p stages and
-m micro-batches; the most micro-batches that each stage has kept; and, of runs with --count_traffic,
-the bytes at each border of a step beside 2 t h x 4 of its t tokens and h hidden units.
+the workers wait, the median over the steps but the first, beside (p - 1)/(v m + p - 1) of p workers
+with v stages each, and m micro-batches; the most micro-batches that each worker has kept, once for
+each of its stages; and, of runs with --count_traffic, the bytes at a border of a step beside
+2 t h x 4 of its t tokens and h hidden units.
 """
 
 import csv
@@ -23,7 +24,9 @@ from report.schema import NUMBER, check
 from report.style import COLORS, HATCHES, WIDTH, pyplot
 
 KINDS = ("forward", "backward")
-LINE = {"step": (int,), "what": (str,), "microbatch": (int,), "start": NUMBER, "end": NUMBER}
+INTEGER = (int,)
+LINE = {"step": INTEGER, "what": (str,), "stage": INTEGER, "microbatch": INTEGER}
+LINE |= {"start": NUMBER, "end": NUMBER}
 
 
 class Pass(NamedTuple):
@@ -31,6 +34,7 @@ class Pass(NamedTuple):
 
     step: int
     what: str
+    stage: int
     microbatch: int
     start: float
     end: float
@@ -79,7 +83,10 @@ def kept_by(passes: Sequence[Pass]) -> int:
 
 
 def border_bytes(run: Run) -> tuple[float, float] | None:
-    """(measured, expected) bytes of the first step at the first border; None if none are known."""
+    """(measured, expected) bytes of the first step at a border; None if none are known.
+
+    Rank 0 has one, and with every further stage two more, which have as many.
+    """
     path = run.folder / "collectives.rank0.csv"
     if not run.traffic or not path.exists():
         return None
@@ -88,35 +95,53 @@ def border_bytes(run: Run) -> tuple[float, float] | None:
     first = [row for row in rows if row["step"] == "1"]
     if not first:
         return None
-    hidden = int(first[0]["shape"].split("x")[-1])
+    largest = max(first, key=lambda row: int(row["bytes"]))
+    hidden = int(largest["shape"].split("x")[-1])
     tokens = max(rank[0]["tokens"] for rank in run.steps)
-    return sum(int(row["bytes"]) for row in first), 2 * tokens * hidden * 4
+    if run.facts["arguments"].get("schedule"):  # the library's, which pads all rows alike
+        examples = max(rank[0]["examples"] for rank in run.steps)
+        tokens = examples * run.facts["arguments"]["max_seq_length"]
+    borders = 2 * chunks_of(run) - 1
+    return sum(int(row["bytes"]) for row in first) / borders, 2 * tokens * hidden * 4
+
+
+def workers_of(run: Run) -> int:
+    """How many workers a model is divided over."""
+    return run.facts["arguments"].get("pipeline") or run.facts["world_size"]
+
+
+def chunks_of(run: Run) -> int:
+    """How many stages each worker of a run has."""
+    return run.facts["arguments"].get("chunks") or 1
 
 
 def row_of(name: str, run: Run) -> tuple[Any, ...]:
     """A run's row of the table."""
     timeline = load_timeline(run)
     steps = steps_of(timeline)
-    stages = run.facts["arguments"].get("pipeline") or len(timeline)
+    workers = workers_of(run)
     count = len({each.microbatch for each in steps[0][0]})
     bubble = statistics.median(map(bubble_of, steps[1:] or steps))
-    theory = (stages - 1) / (count + stages - 1)
+    theory = (workers - 1) / (count * chunks_of(run) + workers - 1)
     kept = ",".join(str(max(map(kept_by, ranks))) for ranks in zip(*steps, strict=True))
     border = border_bytes(run)
     shown = ("-", "-") if border is None else (f"{each:,.0f}" for each in border)
-    return (name, stages, count, f"{bubble:.2f}", f"{theory:.2f}", kept, *shown)
+    return (name, workers * chunks_of(run), count, f"{bubble:.2f}", f"{theory:.2f}", kept, *shown)
 
 
 def table(runs: Sequence[Run]) -> str:
     """Bubbles, kept micro-batches and bytes of some runs."""
-    heads = ("stages", "micro-batches", "bubble", "(p-1)/(m+p-1)", "kept by stage")
-    heads += ("bytes at border 1", "2 t h x 4")
+    heads = ("stages", "micro-batches", "bubble", "(p-1)/(vm+p-1)", "kept by worker")
+    heads += ("bytes at a border", "2 t h x 4")
     rows = [row_of(name, run) for name, run in zip(names_of(runs), runs, strict=True)]
     return text_table("pipelines: the share of a step in which the stages wait", heads, rows)
 
 
 def draw(runs: Sequence[Run]) -> Any:
-    """The passes of each stage in the last step; a number names the micro-batch."""
+    """The passes of each worker in the last step; a number names the micro-batch.
+
+    A dash marks those of a worker's second stage, two those of its third.
+    """
     figure, axes = pyplot().subplots(
         len(runs), 1, figsize=(WIDTH, 0.6 + 1.5 * len(runs)), squeeze=False, layout="constrained"
     )
@@ -128,15 +153,25 @@ def draw(runs: Sequence[Run]) -> Any:
                 mine = [each for each in passes if each.what == kind]
                 spans = [(each.start - begin, each.end - each.start) for each in mine]
                 axis.broken_barh(
-                    spans, (rank - 0.4, 0.8), color=color, hatch=hatch, edgecolor="white",
+                    spans,
+                    (rank - 0.4, 0.8),
+                    color=color,
+                    hatch=hatch,
+                    edgecolor="white",
                     label=kind if rank == 0 else None,
-                )  # fmt: skip
+                )
                 for (start, length), each in zip(spans, mine, strict=True):
                     middle = start + length / 2
+                    dashes = "'" * (each.stage // workers_of(run))
                     axis.text(
-                        middle, rank, str(each.microbatch + 1), ha="center", va="center",
-                        color="white", fontsize=6,
-                    )  # fmt: skip
+                        middle,
+                        rank,
+                        f"{each.microbatch + 1}{dashes}",
+                        ha="center",
+                        va="center",
+                        color="white",
+                        fontsize=6,
+                    )
         axis.set_yticks(range(len(last)), [f"rank {rank}" for rank in range(len(last))])
         axis.invert_yaxis()
         axis.set_title(name, loc="left")

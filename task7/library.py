@@ -11,10 +11,14 @@ from common.record.record import Record
 from common.run import run
 
 import torch
-from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 
-SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
-FLAGS = [*PIPELINE_FLAGS, Flag("schedule", tuple(SCHEDULES), "1f1b", "the order of the passes")]
+SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe, "interleaved": ScheduleInterleaved1F1B}
+FLAGS = [
+    *PIPELINE_FLAGS,
+    Flag("schedule", tuple(SCHEDULES), "1f1b", "the order of the passes"),
+    Flag("chunks", int, 1, "stages of each worker, for --schedule interleaved", 1),
+]
 
 
 # SOLUTION(library): make a schedule of the stage's PipelineStage, and do its step
@@ -23,13 +27,14 @@ def forward_backward(stage, batches, args):
     whole = alike(batches, args.max_seq_length)
     rows, length = whole["input_ids"].shape
     weights = torch.tensor([weight for _, weight in batches])
+    stages = [pipeline_stage(one, rows // len(batches), length) for one in stage.chunks]
     schedule = SCHEDULES[args.schedule](
-        pipeline_stage(stage, rows // len(batches), length),
+        stages if args.schedule == "interleaved" else stages[0],
         n_microbatches=len(batches),
         loss_fn=lambda losses, weights: (losses * weights).sum(),
         scale_grads=False,  # by 1/m: the weights do so
     )
-    inputs = [whole.pop("input_ids")] if stage.is_first else []
+    inputs = [whole["input_ids"]] if stage.is_first else []
     schedule.step(*inputs, target=weights, return_outputs=False, **whole)
 
 

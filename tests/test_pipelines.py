@@ -2,6 +2,7 @@
 
 import os
 import signal
+from functools import partial
 
 from cluster.launch import Place, launch
 from common.data.pipelined import divide
@@ -22,17 +23,19 @@ FLAGS = """--model_name_or_path tiny:4 --task_name RTE --do_train --do_eval --dr
     --learning_rate 5e-4 --max_grad_norm 0.1 --max_seq_length 64 --timeout 60
     --per_gpu_train_batch_size 22 --save_strategy steps --save_steps 1 --save_total_limit 9"""
 STEPS = "--max_steps 3"  # of 22, 22 and, the last of an epoch, 14 rows
+INTERLEAVED = "--schedule interleaved"
 ONE = f"task1/run_glue.py 1 {STEPS}"
 RUNS = {  # script, workers and flags -> the most micro-batches that each stage keeps
     f"task7/naive.py 2 {STEPS}": [1, 1],
     f"task7/gpipe.py 4 {STEPS} --num_microbatches 4 --count_traffic": [4, 4, 4, 4],
     f"task7/one_f_one_b.py 3 {STEPS} --num_microbatches 4 --layers 1,1,2 --padded": [3, 2, 1],
 }
-EACH = [pytest.param(text, marks=[pytest.mark.slow] * ("gpipe" in text)) for text in RUNS]
+EACH = [pytest.param(text, marks=[pytest.mark.slow] * ("naive" not in text)) for text in RUNS]
 SLOW_RUNS = (
     f"task7/tensor.py 2 {STEPS}",
     f"task7/library.py 3 {STEPS} --num_microbatches 4",
     f"task7/library.py 2 {STEPS} --num_microbatches 4 --schedule gpipe",
+    f"task7/library.py 2 {STEPS} --num_microbatches 4 --schedule interleaved --chunks 2",
     f"task7/grid.py 4 {STEPS} --num_microbatches 3 --per_gpu_train_batch_size 11",
     f"task7/naive.py 4 {STEPS} --num_microbatches 5",
     f"task7/gpipe.py 2 {STEPS} --gradient_accumulation_steps 2 --per_gpu_train_batch_size 11",
@@ -137,8 +140,9 @@ def test_the_timeline_has_every_pass_in_the_order_of_the_schedule(run, text):
 
 
 def test_the_bubble_is_the_share_in_which_stages_wait():
-    first = [timeline.Pass(1, "forward", 0, 0.0, 1.0), timeline.Pass(1, "backward", 0, 3.0, 4.0)]
-    last = [timeline.Pass(1, "forward", 0, 1.0, 2.0), timeline.Pass(1, "backward", 0, 2.0, 3.0)]
+    forward, backward = (partial(timeline.Pass, 1, what) for what in timeline.KINDS)
+    first = [forward(0, 0, 0.0, 1.0), backward(0, 0, 3.0, 4.0)]
+    last = [forward(1, 0, 1.0, 2.0), backward(1, 0, 2.0, 3.0)]
     assert timeline.bubble_of([first, last]) == 0.5  # (p - 1)/(m + p - 1) for p = 2, m = 1
 
 
@@ -183,6 +187,14 @@ def test_a_checkpoint_goes_on_with_other_stages(run):
         ("gpipe", "--model_name_or_path tiny", "3 stages: the model has only 2 layers"),
         ("gpipe", "--layers 2,1,2", "--layers 2,1,2: sums to 5, but the model has 4 layers"),
         ("naive", "--layers 2,2", "--layers 2,2: has 2 numbers; give 3, one for each stage"),
+        ("library", "--chunks 2 --num_microbatches 3", "--chunks 2: is for --schedule interleaved"),
+        ("library", f"{INTERLEAVED} --num_microbatches 3", "give --chunks 2, and a model with at"),
+        ("library", f"{INTERLEAVED} --chunks 2 --num_microbatches 7", "a multiple of the 3 work"),
+        (
+            "library",
+            f"{INTERLEAVED} --chunks 2 --num_microbatches 3",
+            "6 stages: the model has",
+        ),
         ("naive", "--batch_sizes 1,2,3", "all stages of a pipeline read the same rows"),
         ("one_f_one_b", "--num_microbatches 2", "--num_microbatches 2: fewer than the 3 stages"),
     ],

@@ -1,5 +1,6 @@
 """A classifier divided into stages: some of its layers for each worker, one after another."""
 
+from copy import deepcopy
 from typing import Any
 
 from common.errors import UserError
@@ -16,21 +17,27 @@ class Stage(torch.nn.Module):
 
     `module` is the model, in which nothing is left of the parts of other stages; the others keep
     their names. `before` and `after` are the ranks of the neighbors, and there are `stages_after`
-    this stage.
+    this stage. With `args.chunks` above 1 a worker has several stages, `chunks`: this one, and
+    those that come when a batch has gone through all workers again.
     """
 
-    def __init__(self, model, args, world):
+    def __init__(self, model, args, world, chunk=0):
         super().__init__()
+        count = getattr(args, "chunks", 1)
+        copies = [] if chunk else [deepcopy(model) for _ in range(1, count)]
+        further = [Stage(copy, args, world, at) for at, copy in enumerate(copies, 1)]
+        self.further = torch.nn.ModuleList(further)
         layers = layers_of(model)
         self.world = world
-        self.stages = world.parts
-        self.number = world.rank % world.parts
+        self.stages = world.parts * count
+        self.number = chunk * world.parts + world.rank % world.parts
         self.bounds = bounds_of(args.layers, self.stages, len(layers))
         self.is_first = self.number == 0
         self.stages_after = self.stages - 1 - self.number
         self.is_last = self.stages_after == 0
-        self.before = world.rank - 1
-        self.after = world.rank + 1
+        first_rank = world.rank - world.rank % world.parts
+        self.before = first_rank + (self.number - 1) % world.parts
+        self.after = first_rank + (self.number + 1) % world.parts
         self.received = Received()
         self.sent = {}  # rank -> (the last tensor sent to it, which is kept until it is there)
         self.module = model
@@ -56,6 +63,11 @@ class Stage(torch.nn.Module):
         output = self.module(**{name: batch[name] for name in batch if name != "labels"})
         return output.logits  # the activations: what would make logits of them is elsewhere
 
+    @property
+    def chunks(self) -> list:
+        """All stages of this worker, in the order in which a batch goes through them."""
+        return [self, *self.further]
+
     def shape_of(self, batch: dict) -> tuple[int, ...]:
         """The shape of a batch's activations: without padding, all tokens are in one row."""
         ids, mask, config = batch["input_ids"], batch["attention_mask"], self.module.config
@@ -78,29 +90,32 @@ class Stage(torch.nn.Module):
         self.sent[rank] = dist.isend(tensor, rank), tensor
 
     def predict(self, batch: dict) -> torch.Tensor | None:
-        """A batch's logits, computed by all stages; on all stages but the last, None."""
-        inputs = None if self.is_first else self.receive(self.shape_of(batch), self.before)
-        outputs = self(batch, inputs)
-        if self.is_last:
-            return outputs.logits
-        return self.send(outputs, self.after)
+        """A batch's logits, computed by all stages; on workers without the last stage, None."""
+        for stage in self.chunks:
+            hidden = None if stage.is_first else stage.receive(stage.shape_of(batch), stage.before)
+            result = stage(batch, hidden)
+            if stage.is_last:
+                return result.logits
+            stage.send(result, stage.after)
+        return None
 
     def whole_weights(self) -> dict | None:
         """All stages' weights on rank 0, None on others; every rank calls it at once."""
-        if self.world.rank >= self.stages:  # another replica, with the same weights
+        if self.world.rank >= self.world.parts:  # another replica, with the same weights
             return None
-        parts: list = [None] * self.stages
-        mine = self.module.state_dict()
+        parts: list = [None] * self.world.parts
+        mine = {k: v for stage in self.chunks for k, v in stage.module.state_dict().items()}
         dist.gather_object(mine, parts if self.is_first else None, group=self.world.parts_group)
         if not self.is_first:
             return None
         return {name: weight for part in parts for name, weight in part.items()}
 
     def set_whole_weights(self, weights: dict) -> None:
-        """Load this stage's part of the whole model's weights."""
-        missing = self.module.load_state_dict(weights, strict=False).missing_keys
-        if missing:
-            raise ValueError(f"it has no {', '.join(missing)}")
+        """Load this worker's part of the whole model's weights."""
+        for stage in self.chunks:
+            missing = stage.module.load_state_dict(weights, strict=False).missing_keys
+            if missing:
+                raise ValueError(f"it has no {', '.join(missing)}")
 
 
 # SOLUTION(naive): clip by the norm of all stages' gradients together

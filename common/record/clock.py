@@ -30,9 +30,10 @@ class Clock:
         self.last = 0.0  # when the last phase ended
         self.last_gradient = None  # when the newest gradient was ready; None before the first
         self.event = torch.cuda.Event(enable_timing=True) if self.cuda else None
-        inner: Any = getattr(model, "module", model)  # even if a wrapper is not called
-        inner.register_forward_pre_hook(self.before_forward)
-        inner.register_forward_hook(self.after_forward)
+        for stage in getattr(model, "chunks", [model]):
+            inner: Any = getattr(stage, "module", stage)  # even if a wrapper is not called
+            inner.register_forward_pre_hook(self.before_forward)
+            inner.register_forward_hook(self.after_forward)
         for p in model.parameters():
             if p.requires_grad:
                 p.register_post_accumulate_grad_hook(self.after_gradient)

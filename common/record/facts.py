@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from common.record.format import FORMAT
+from common.sharded_state import size_of
 
 import torch
 import transformers
@@ -39,8 +40,8 @@ def describe(args, world, model, splits):
         "hosts": [member["host"] for member in world.members],
         "backend": world.backend,
         "device": world.device.type,
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "gradient_bytes": sum(p.numel() * p.element_size() for p in trained),
+        "parameters": sum(map(size_of, model.parameters())),
+        "gradient_bytes": sum(size_of(p) * p.element_size() for p in trained),
         "examples": {
             "train": len(splits.get("train", ())),
             "dev": len(splits.get("dev", ())),

@@ -9,7 +9,7 @@ from torch.autograd import Variable
 
 
 class Timeline:
-    """Writes timeline.rank<R>.jsonl: step, what, micro-batch, start and end in seconds.
+    """Writes timeline.rank<R>.jsonl: step, what, stage, micro-batch, start and end in seconds.
 
     `what` is forward or backward. The times are the system clock's, which stages on one machine, or
     with synchronized clocks, share. A pass also takes the time that --stage_ms sleeps.
@@ -20,38 +20,40 @@ class Timeline:
         self.schedule = schedule
         self.sleeps = sleeps
         self.step = 0
-        self.number = 0  # of the next micro-batch
+        self.numbers = {}  # stage -> its next micro-batch
         self.start = 0.0
-        stage.module.register_forward_pre_hook(self.before_forward)
-        stage.module.register_forward_hook(self.after_forward)
+        for one in stage.chunks:
+            one.module.register_forward_pre_hook(self.before_forward)
+            one.module.register_forward_hook(partial(self.after_forward, one.number))
 
     def before_forward(self, *_):
         """A forward pass begins."""
         if self.step != self.schedule.step + 1:
-            self.step, self.number = self.schedule.step + 1, 0
+            self.step, self.numbers = self.schedule.step + 1, {}
         self.start = time.time()
 
-    def after_forward(self, module, _, output):
+    def after_forward(self, stage, module, _, output):
         """A forward pass ends; have the backward pass of its output noted, too."""
         if not module.training:
             return
         time.sleep(self.sleeps[0])
-        self.write("forward", self.number, self.start)
+        number = self.numbers.get(stage, 0)
+        self.numbers[stage] = number + 1
+        self.write("forward", stage, number, self.start)
         last = output.logits if output.loss is None else output.loss
-        last.register_hook(partial(self.before_backward, self.number))
-        self.number += 1
+        last.register_hook(partial(self.before_backward, stage, number))
 
-    def before_backward(self, number, _):
+    def before_backward(self, stage, number, _):
         """A backward pass begins."""
         # As DistributedDataParallel does, to be called when this backward pass is over.
-        end = partial(self.write, "backward", number, time.time())
+        end = partial(self.write, "backward", stage, number, time.time())
         Variable._execution_engine.queue_callback(end)
         time.sleep(self.sleeps[1])
 
-    def write(self, what, number, start):
+    def write(self, what, stage, number, start):
         """Write a pass that has just ended."""
-        line = {"step": self.step, "what": what, "microbatch": number, "start": start}
-        print(json.dumps(line | {"end": time.time()}), file=self.file)
+        line = {"step": self.step, "what": what, "stage": stage, "microbatch": number}
+        print(json.dumps(line | {"start": start, "end": time.time()}), file=self.file)
 
     def close(self):
         """Write what is left to write."""
