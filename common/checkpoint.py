@@ -3,7 +3,8 @@
     checkpoint-<step>/
       config.json model.safetensors tokenizer*    the model: works as --model_name_or_path
       training.pt                                 optimizer and scheduler
-      shards/                                     each rank's part of a sharded optimizer's state
+      shards/                                     each rank's part of a sharded optimizer's state;
+                                                  all that DeepSpeed's engine saves
       rank<R>.pt                                  each rank's random states, and its steps so far
       complete                                    written last: what run this is of, and how far
 
@@ -17,6 +18,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from pickle import UnpicklingError
+from typing import Any
 
 from common.checkpoint_files import (
     COMPLETE,
@@ -27,6 +29,7 @@ from common.checkpoint_files import (
     step_of,
     write_tensors,
 )
+from common.engine import is_engine
 from common.errors import RunError, UserError
 from common.files import disk_full, flush, save_model, write_whole
 from common.identity import identity
@@ -68,7 +71,7 @@ class Checkpoints:
     def __init__(self, args, world, model: torch.nn.Module, data, optimizer):
         self.args = args
         self.world = world
-        self.wrapped = model
+        self.wrapped: Any = model
         self.model = getattr(model, "module", model)
         self.data = data
         self.optimizer = optimizer
@@ -103,12 +106,7 @@ class Checkpoints:
             weights = whole_weights(self.wrapped)
             if self.world.rank == 0:
                 save_model(self.model, self.data.tokenizer, folder, weights)
-                training = self.optimizer.state_dict()
-                write_tensors(
-                    {**training, "state": {}} if self.sharded else training, folder / TRAINING
-                )
-            if self.sharded:
-                save_state(self.optimizer, folder / SHARDS)
+            self.save_training(folder)
             mine = {"random_states": random_states(self.world.device), "lines": lines}
             mine["split"] = self.data.batches.state()
             write_tensors(mine, folder / f"rank{self.world.rank}.pt")
@@ -129,6 +127,19 @@ class Checkpoints:
                 f"{folder}: {error.strerror}, so this checkpoint was not saved; check that folder, "
                 "or choose --save_strategy no"
             ) from None
+
+    def save_training(self, folder):
+        """Write optimizer and scheduler: rank 0 what all ranks share, each rank its own part."""
+        if is_engine(self.wrapped):
+            self.wrapped.save_checkpoint(folder, tag=SHARDS)
+            return
+        if self.world.rank == 0:
+            training = self.optimizer.state_dict()
+            write_tensors(
+                {**training, "state": {}} if self.sharded else training, folder / TRAINING
+            )
+        if self.sharded:
+            save_state(self.optimizer, folder / SHARDS)
 
     def remove_others(self):
         """Remove all checkpoints of this folder but those that are kept."""
@@ -181,11 +192,15 @@ class Checkpoints:
         here = [(folder / COMPLETE).exists()] * self.world.size
         if self.world.size > 1:
             dist.all_gather_object(here, here[0])
-        if self.sharded and not all(here):
+        engine = is_engine(self.wrapped)
+        if (self.sharded or engine) and not all(here):
             raise UserError(
                 f"{folder}: not all workers can read it, and each needs parts of others; give "
                 "sharded runs an --output_dir on a disk that all workers share"
             )
+        if engine:
+            self.load_engine(folder, world_size)
+            return read_tensors(folder / f"rank{self.world.rank}.pt")
         if self.sharded:
             set_whole_weights(self.wrapped, load_file(folder / "model.safetensors"))
             load_state(self.optimizer, folder / SHARDS)
@@ -206,6 +221,15 @@ class Checkpoints:
         if world_size != self.world.size:
             return {"random_states": None, "lines": ""}  # they belong to another share of the data
         return read_tensors(folder / f"rank{self.world.rank}.pt")
+
+    def load_engine(self, folder, world_size):
+        """Load DeepSpeed's part of a checkpoint, which holds weights, optimizer and scheduler."""
+        if world_size != self.world.size:
+            raise UserError(
+                f"{folder}: DeepSpeed's engine of {world_size} workers has written it, and only as "
+                "many can read it; resume with as many"
+            )
+        self.wrapped.load_checkpoint(folder, tag=SHARDS)
 
     def batches(self, data, epoch):
         """An epoch's batches, without those that the run has gone through before it was resumed."""

@@ -210,6 +210,12 @@ def contradictions(settings):
     if settings["zero_optimization.stage"] > 3:
         stage = settings["zero_optimization.stage"]
         problems.append(f"zero_optimization.stage is {stage}; it must be 0, 1, 2 or 3")
+    elif settings["zero_optimization.stage"] and settings["optimizer.type"] == "Lamb":
+        problems.append(
+            f"zero_optimization.stage is {settings['zero_optimization.stage']} with Lamb: each "
+            "worker's part of all weights would get one trust ratio, in place of one for each "
+            "weight; choose stage 0, or AdamW"
+        )
     peak, rate = settings["scheduler.params.warmup_max_lr"], settings["optimizer.params.lr"]
     if peak not in (None, rate):
         problems.append(f"scheduler.params.warmup_max_lr is {peak}, but optimizer.params.lr {rate}")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 
+from common.deepspeed_config import ACCUMULATED, MICRO
 from common.tasks import SCRIPTS
 from common.workers.world import PER_WORKER_FLAGS
 
@@ -38,6 +39,8 @@ def identity(args, model, data):
     """
     ignored = PER_WORKER_FLAGS | WITHOUT_EFFECT
     flags = {f"--{name}": value for name, value in vars(args).items() if name not in ignored}
+    settings = json.loads(flags.pop("--settings", "{}"))  # of task 8; the sizes are flags, too
+    flags |= {k: v for k, v in settings.items() if k not in (MICRO, ACCUMULATED)}
     config = model.config.to_dict().items()
     config = {k: v for k, v in config if k not in ("_name_or_path", "transformers_version")}
     text = json.dumps(config, sort_keys=True, default=str)

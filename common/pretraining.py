@@ -1,6 +1,7 @@
 """What pre-training starts from: the configuration, the model and its data, the optimizer."""
 
 import json
+import math
 from pathlib import Path
 
 from common.checkpoint_files import TRAINING, complete_ones, read_tensors, step_of
@@ -21,6 +22,7 @@ from common.models.schedules import (
     scheduler_of,
     warmup_linear_decay_exp,
 )
+from common.tasks import SCRIPTS
 from common.workers.world import check_identical_across_ranks
 
 import torch
@@ -56,7 +58,8 @@ def apply_config(args):
     args.max_seq_length = args.max_seq_length or LENGTHS[args.phase]
     path = Path(args.deepspeed_config or KIT / "task8" / f"phase{args.phase}.json")
     settings = read_config(path, args)
-    if stage := settings["zero_optimization.stage"]:
+    stage, task = settings["zero_optimization.stage"], SCRIPTS.get(args.task)
+    if stage and not (task and task.extra):
         raise UserError(
             f"{path}: zero_optimization.stage {stage}: this script keeps all on every worker, "
             "which is stage 0; task8/pretrain_deepspeed.py has the others"
@@ -64,6 +67,7 @@ def apply_config(args):
     args.per_gpu_train_batch_size = settings[MICRO]
     args.gradient_accumulation_steps = settings[ACCUMULATED]
     args.max_grad_norm = settings["gradient_clipping"] or float("inf")
+    args.zero_stage = stage
     args.fp16, args.bf16 = settings["fp16.enabled"], settings["bf16.enabled"]
     args.allow_nan |= args.fp16  # overflows are to be expected, and the loss scaler counts them
     args.settings = json.dumps(settings)
@@ -119,12 +123,19 @@ def take_moments(optimizer, args):
     """Give an optimizer the moments of the run whose weights --model_name_or_path names."""
     folder = max(complete_ones(Path(args.model_name_or_path)), default=None, key=step_of)
     count = sum(len(group["params"]) for group in optimizer.param_groups)
+    why = ""
     if folder is None:
+        why = (
+            f"{args.model_name_or_path} holds no checkpoint of phase 1; give phase 1's "
+            "--output_dir as --model_name_or_path"
+        )
+    elif not (folder / TRAINING).exists():
+        why = f"{folder} is of DeepSpeed's engine, which cannot hand them on"
+    elif args.zero_stage:
+        why = "DeepSpeed's engine divides them from stage 1 on, and takes none"
+    if folder is None or why:
         if args.local_rank == 0:
-            print(
-                f"phase 2 starts with new moments: {args.model_name_or_path} holds no checkpoint "
-                "of phase 1; give phase 1's --output_dir as --model_name_or_path"
-            )
+            print(f"phase 2 starts with new moments: {why}")
         return
     state = read_tensors(folder / TRAINING)["state"]
     if len(state) != count:
@@ -165,12 +176,18 @@ def evaluate(model, data, world):
     """
     if not data.total_steps:
         return {}
-    rows = data.batches.rows.order(0)[:EVALUATED][world.rank :: world.size]
+    model = getattr(model, "module", model)  # an engine's passes are of training
+    rows = data.batches.rows.order(0)[:EVALUATED]
+    mine = rows[world.rank :: world.size]
     model.eval()
     sums = torch.zeros(3, 2, dtype=torch.float64)
-    for at in range(0, len(rows), data.eval_batch_size):
-        output = model(**data.batches.collate(0, rows[at : at + data.eval_batch_size]))
-        sums += torch.stack([output.loss.double() * output.counts, output.right, output.counts])
+    for at in range(0, math.ceil(len(rows) / world.size), data.eval_batch_size):
+        part = mine[at : at + data.eval_batch_size]
+        # All ranks make equally many passes, as each may gather weights that are sharded.
+        output = model(**data.batches.collate(0, part if len(part) else rows[:1]))
+        sums += bool(len(part)) * torch.stack(
+            [output.loss.double() * output.counts, output.right, output.counts]
+        )
     model.train()
     if world.size > 1:
         dist.all_reduce(sums)

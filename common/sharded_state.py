@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from common.engine import gathered_weights, shards_weights
 from common.models.stage import Stage
 from common.models.tensor_parallel import gathered, is_part, load_parts
 
@@ -28,6 +29,11 @@ def is_cut(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, DTensor) or hasattr(tensor, "whole_size")
 
 
+def size_of(p: Any) -> int:
+    """How many elements a parameter has in all, even where DeepSpeed has left none of it here."""
+    return getattr(p, "ds_numel", p.numel())
+
+
 def local(tensor: torch.Tensor) -> torch.Tensor:
     """This rank's part of a tensor, which is all of it unless it is a DTensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
@@ -42,6 +48,8 @@ def whole_weights(model: torch.nn.Module) -> dict | None:
         return model.whole_weights()
     if any(map(is_part, model.parameters())):
         return gathered(model)
+    if shards_weights(model):
+        return gathered_weights(model)
     if not isinstance(model, FSDPModule):
         return None
     return get_model_state_dict(

@@ -35,9 +35,10 @@ class Task:
     unequal parts of a batch. `sharded` is what each worker keeps only its part of: of weights,
     gradients and optimizer_state. Where it `overlaps`, the network works on gradients during the
     backward pass. Where the model is `divided`, workers hold parts of one model and read the same
-    rows; a schedule that `fills_pipeline` needs as many micro-batches as stages. `path` is the
+    rows; of a pipeline, `schedule` is the order of its passes: naive, gpipe or 1f1b. `path` is the
     script's of a variant, in a folder with others. A task that `pretrains` reads a corpus, and none
-    of GLUE's tasks.
+    of GLUE's tasks. One that needs an optional package has its `extra` of pyproject.toml, and is
+    run only where it is named.
     """
 
     name: str
@@ -53,9 +54,10 @@ class Task:
     sharded: tuple[str, ...] = ()
     overlaps: bool = False
     divided: bool = False
-    fills_pipeline: bool = False
+    schedule: str = ""
     path: str = ""
     pretrains: bool = False
+    extra: str = ""
 
     @property
     def key(self) -> str:
@@ -66,6 +68,11 @@ class Task:
     def script(self) -> str:
         """Its script's path in the repository, or in a submission."""
         return self.path or f"{self.name}/run_glue.py"
+
+    @property
+    def fills_pipeline(self) -> bool:
+        """Whether its schedule needs as many micro-batches as stages."""
+        return self.schedule == "1f1b"
 
     @property
     def folder(self) -> str:
@@ -199,6 +206,7 @@ VARIANTS = (  # graded, as further tasks are, where they are named
         collectives=("send", "recv"),
         further=True,
         divided=True,
+        schedule="naive",
         path="task7/naive.py",
     ),
     Task(
@@ -209,6 +217,7 @@ VARIANTS = (  # graded, as further tasks are, where they are named
         collectives=("send", "recv"),
         further=True,
         divided=True,
+        schedule="gpipe",
         path="task7/gpipe.py",
     ),
     Task(
@@ -219,7 +228,7 @@ VARIANTS = (  # graded, as further tasks are, where they are named
         collectives=("send", "recv"),
         further=True,
         divided=True,
-        fills_pipeline=True,
+        schedule="1f1b",
         path="task7/one_f_one_b.py",
     ),
     Task(
@@ -230,7 +239,7 @@ VARIANTS = (  # graded, as further tasks are, where they are named
         collectives=("send", "recv", "all_reduce"),
         further=True,
         divided=True,
-        fills_pipeline=True,
+        schedule="1f1b",
         path="task7/grid.py",
     ),
     Task(
@@ -251,7 +260,7 @@ VARIANTS = (  # graded, as further tasks are, where they are named
         collectives=("send", "recv"),
         further=True,
         divided=True,
-        fills_pipeline=True,
+        schedule="1f1b",
         path="task7/library.py",
     ),
     Task(
@@ -260,9 +269,31 @@ VARIANTS = (  # graded, as further tasks are, where they are named
         "pre-training: means over all masked tokens and pairs, LAMB, loss scaling",
         base="task2b",
         collectives=("all_reduce",),
+        by_hand=True,
         further=True,
         pretrains=True,
         path="task8/pretrain.py",
+    ),
+    Task(
+        "deepspeed",
+        "8, DeepSpeed",
+        "the same with DeepSpeed's engine",
+        base="task8",
+        collectives=("all_reduce",),
+        further=True,
+        pretrains=True,
+        path="task8/pretrain_deepspeed.py",
+        extra="deepspeed",
+    ),
+    Task(
+        "finetune",
+        "8, RTE",
+        "fine-tuning with DeepSpeed's engine",
+        base="task3",
+        collectives=("all_reduce",),
+        further=True,
+        path="task8/finetune_deepspeed.py",
+        extra="deepspeed",
     ),
 )
 TASKS = {task.name: task for task in TABLE}

@@ -24,7 +24,7 @@ from report.runs import load_run
 
 WORKERS = 4
 FEWER = {"tensor": 2, "task8": 2}  # tiny has two attention heads; two cores serve two workers
-FURTHER = [task for task in SCRIPTS.values() if task.further]
+FURTHER = [task for task in SCRIPTS.values() if task.further and not task.extra]
 OWN = {  # task -> its own flags
     "task5": "--batch_sizes 24,20,12,8",
     "uneven_ddp": "--batch_sizes 24,20,12,8",

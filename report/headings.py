@@ -8,9 +8,17 @@ QUESTIONS = {  # what the reasoning on a task is about
     "task2b": "Why are its times what they are, compared with 2(a)'s?",
     "task3": "What does it do better, and does it show in the times?",
     "task4": "How do expected and measured bytes compare, and with the batch size?",
+    "overlap": "How much of the all_reduce does the backward pass hide, and what decides it?",
+    "uneven_ddp": "Why does the loss need a factor, where 5 weights the gradients?",
     "zero1": "Which bytes does it save, and what does it send in place of 2(b)'s all_reduce?",
     "zero2": "Why does it move no more bytes than 2(b), and what does gloo's own collective move?",
     "fsdp": "What is left on one worker, and what does gathering each layer twice cost?",
+    "naive": "What has each worker to keep, and how much of the time does it wait?",
+    "gpipe": "How long is the bubble with m micro-batches, against (p - 1)/(m + p - 1)?",
+    "one_f_one_b": "Why does another order keep less, and why is the bubble the same?",
+    "grid": "Which bytes cross which links, and when is 2 x 2 better than 4 x 1 or 1 x 4?",
+    "tensor": "What does each layer send, and on which links would you divide matrices?",
+    "library": "What does the library take off your hands, and what does it ask for in return?",
     "task8": "What do the losses and the trust ratios show, and what does pre-training buy?",
 }
 DETAILS = "Implementation details"

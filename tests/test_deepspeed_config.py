@@ -112,6 +112,7 @@ def test_missing_batch_sizes_follow_from_the_others(read, given, expected):
         ({"optimizer": {"params": {"betas": [0.9]}}}, {}, ["[0.9]", "two numbers"]),
         ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, {}, ["choose one"]),
         ({"zero_optimization": {"stage": 4}}, {}, ["stage is 4"]),
+        ({**LAMB, "zero_optimization": {"stage": 1}}, {}, ["stage is 1 with Lamb", "stage 0, or"]),
         (LAMB, {"learning_rate": 0.7}, ["lr is 0.004", "--learning_rate is 0.7", '"auto"']),
         ({"scheduler": {"params": {"warmup_max_lr": 0.5}}}, {}, ["warmup_max_lr is 0.5"]),
         ('{"bf16": {}, "bf16": {}}', {}, ['"bf16" stands there twice']),

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
+from common.data import preparing
 from common.data.corpus import Corpus
 from common.data.pretraining import IGNORED, PretrainingBatches, PretrainingRows, load_tokenizer
 from common.data.wordpiece import (
@@ -104,6 +105,41 @@ def test_the_same_text_gives_the_same_files_in_another_process(folder, tmp_path)
     assert digests(tmp_path / "again") == digests(folder)
 
 
+def test_several_processes_make_the_same_files(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(preparing, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert run(tmp_path / "again", folder.parent / "text") == 0
+    assert digests(tmp_path / "again") == digests(folder)
+
+
+KILLED = """
+import os, signal
+from common.data.parallel import processes
+
+def work(text):
+    return os.getpid()
+
+if __name__ == "__main__":
+    with processes(2) as work_on:
+        others = {process for process, _ in work_on(work, [("", 0)] * 50)} - {os.getpid()}
+        print(len(others), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_processes_of_a_killed_preparation_end(tmp_path):
+    (tmp_path / "killed.py").write_text(KILLED)
+    # they share its stdout: reading to its end waits for all of them
+    ended = subprocess.run(
+        [sys.executable, tmp_path / "killed.py"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        timeout=60,
+    )
+    assert ended.returncode == -signal.SIGKILL
+    assert int(ended.stdout) in (1, 2)
+
+
 def test_masks_are_fifteen_percent_in_three_kinds_and_pairs_follow_in_half_of_the_cases(folder):
     data = rows(folder)
     count, random_pairs, kinds = Counter(), 0, Counter()
@@ -174,8 +210,9 @@ def test_draws_depend_on_seed_epoch_and_row_alone(folder):
     assert same(first, rows(folder).example(1, 5))
     assert not same(first, data.example(2, 5))
     assert not same(first, rows(folder, seed=2).example(1, 5))
-    read = hashlib.sha256(repr(first["input_ids"].tolist()).encode()).hexdigest()[:12]
-    assert read == "4fec265307f2"  # in every process, on every machine
+    pair = torch.where(first["labels"] == IGNORED, first["input_ids"], first["labels"])
+    read = hashlib.sha256(repr(pair.tolist()).encode()).hexdigest()[:12]
+    assert read == "37d8a03eeaa9"  # in every process, on every machine
 
 
 def test_a_run_can_go_on_at_any_step(folder):

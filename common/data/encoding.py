@@ -24,9 +24,9 @@ class WordCounts:
     def __init__(self):
         self.counts = Counter()
 
-    def add(self, text: str) -> None:
-        """Count a text's words."""
-        self.counts.update(text.split())
+    def add(self, words: Counter) -> None:
+        """Add the counts of a text's words."""
+        self.counts.update(words)
         rare = 1
         while len(self.counts) > KEPT_WORDS:
             self.counts = Counter({w: n for w, n in self.counts.items() if n > rare})

@@ -11,11 +11,14 @@ Each step writes its file whole, and is passed over where that file is there:
 import json
 import os
 import sys
+from collections import Counter
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 
 from common.data.corpus import PARTS, describe, part_path, read_facts, token_type
 from common.data.encoding import Encoder, WordCounts
+from common.data.parallel import processes
 from common.data.raw_text import BLOCK_BYTES, Position, digest_of, find_texts, read_documents
 from common.data.wordpiece import train_wordpiece
 from common.errors import UserError
@@ -27,6 +30,8 @@ import tokenizers
 from tqdm import tqdm
 
 SHOWN_BYTES = 20_000_000  # of text from which on progress is shown
+PARALLEL_BYTES = 20_000_000  # of text from which on several processes work on it
+MOST_PROCESSES = 4  # each remembers words, and needs memory for them
 BLOCKS_PER_SHARD = 16  # at least, so that shards are about equal
 STEPS = ("preparing.json", "shard-*.json")  # removed once corpus.json is there
 FORMAT = 1  # raise it whenever the same text would give other files
@@ -39,23 +44,43 @@ def prepare(args, paths: list[str]) -> dict:
     """
     folder = Path(args.output_dir)
     files = find_texts(paths)
+    size = sum(path.stat().st_size for path in files)
+    count = min(MOST_PROCESSES, os.cpu_count() or 1) if size >= PARALLEL_BYTES else 1
     try:
-        with filelock.FileLock(folder / "preparing.lock", timeout=0):
-            return Preparation(args, files, folder).run()
+        with filelock.FileLock(folder / "preparing.lock", timeout=0), processes(count) as work_on:
+            return Preparation(args, files, size, work_on).run()
     except filelock.Timeout:
         raise UserError(
             f"--output_dir {folder}: another process is preparing a corpus there"
         ) from None
 
 
-class Preparation:
-    """The making of one corpus."""
+def words_of(text: str) -> Counter:
+    """How often each word occurs in a text."""
+    return Counter(text.split())
 
-    def __init__(self, args, files, folder):
+
+@cache
+def encoder_of(vocabulary: bytes) -> Encoder:
+    """The encoder with the tokens of a vocab.txt, which remembers words from text to text."""
+    tokens = vocabulary.decode().split("\n")[:-1]
+    return Encoder(tokens, token_type(len(tokens)))
+
+
+def encoded(vocabulary: bytes, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What `Encoder.encode` returns for a text."""
+    return encoder_of(vocabulary).encode(text)
+
+
+class Preparation:
+    """The making of one corpus; `work_on` is as `processes` yields it."""
+
+    def __init__(self, args, files, size, work_on):
         self.args = args
         self.files = files
-        self.folder = folder
-        self.size = sum(path.stat().st_size for path in files)
+        self.folder = Path(args.output_dir)
+        self.size = size
+        self.work_on = work_on
         per_block = self.size // (args.shards * BLOCKS_PER_SHARD)
         self.block_bytes = max(1024, min(BLOCK_BYTES, per_block))
 
@@ -73,7 +98,7 @@ class Preparation:
         if not (self.folder / "vocab.txt").exists():
             self.make_vocabulary()
         vocab = (self.folder / "vocab.txt").read_bytes()
-        shards = self.make_shards(vocab.decode().split("\n")[:-1])
+        shards = self.make_shards(partial(encoded, vocab))
         facts = describe(self.folder, vocab, shards, source)
         if facts["documents"] < 2:
             raise UserError(
@@ -118,8 +143,9 @@ class Preparation:
         counts = WordCounts()
         with self.bar("counting words") as update:
             begin = 0
-            for text, end in read_documents(self.files, Position(), self.block_bytes):
-                counts.add(text)
+            texts = read_documents(self.files, Position(), self.block_bytes)
+            for words, end in self.work_on(words_of, texts):
+                counts.add(words)
                 update(self.place(end) - begin)
                 begin = self.place(end)
         words = counts.split()
@@ -128,9 +154,8 @@ class Preparation:
         tokens = train_wordpiece(words, self.args.vocab_size)
         write_whole(self.folder / "vocab.txt", "\n".join([*tokens, ""]))
 
-    def make_shards(self, tokens):
+    def make_shards(self, encode):
         """Write the shards that are not there yet; returns how many there are in all."""
-        encoder = Encoder(tokens, token_type(len(tokens)))
         number, position = 0, Position()
         with self.bar("encoding") as update:
             while (begin := self.place(position)) < self.size:
@@ -140,30 +165,35 @@ class Preparation:
                     update(self.place(position) - begin)
                 else:
                     until = self.size * (number + 1) // self.args.shards
-                    position = self.write_shard(encoder, number, position, until, update)
+                    position = self.write_shard(encode, number, position, until, update)
                     write_whole(done, json.dumps(position) + "\n")
                 number += 1
         return number
 
-    def write_shard(self, encoder, number, start, until, update):
+    def write_shard(self, encode, number, start, until, update):
         """Write the documents from `start` to `until`, in bytes of all; returns where it ended."""
         sentences, documents, end = [np.zeros(1, np.int64)], [np.zeros(1, np.int64)], start
         with whole(part_path(self.folder, number, PARTS[0])) as part, part.open("wb") as file:
-            for text, after in read_documents(self.files, start, self.block_bytes):
-                ids, lengths, counts = encoder.encode(text)
+            texts = self.texts_until(until, start)
+            for (ids, lengths, counts), after in self.work_on(encode, texts):
                 file.write(ids.tobytes())
                 sentences.append(lengths)
                 documents.append(counts)
                 update(self.place(after) - self.place(end))
                 end = after
-                if self.place(end) >= until:
-                    break
             file.flush()
             os.fsync(file.fileno())
         for name, lengths in zip(PARTS[1:], (sentences, documents), strict=True):
             offsets = np.cumsum(np.concatenate(lengths)).astype("<i8")
             write_whole(part_path(self.folder, number, name), offsets.tobytes())
         return end
+
+    def texts_until(self, until, start):
+        """Read documents from `start` on, up to the first end of a block at `until` or after it."""
+        for text, end in read_documents(self.files, start, self.block_bytes):
+            yield text, end
+            if self.place(end) >= until:
+                return
 
     def place(self, position):
         """A position in bytes of all text."""

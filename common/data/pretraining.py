@@ -158,6 +158,7 @@ def cut(rng, tokens, length):
     return tokens[:length] if rng.random() < 0.5 else tokens[len(tokens) - length :]
 
 
+# SOLUTION(task8): choose 15 % of the words; 80 % of these become [MASK], 10 % any token
 def masked(rng, ids, vocab_size):
     """(ids with masks, labels) of a row: 15 % of its tokens are to be predicted, at least one.
 

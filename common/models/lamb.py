@@ -60,17 +60,7 @@ class Lamb(torch.optim.Optimizer):
             state["exp_avg"] = torch.zeros_like(p)
             state["exp_avg_sq"] = torch.zeros_like(p)
         state["step"] += 1
-        step = state["step"].item()
-        beta1, beta2 = group["betas"]
-        mean = state["exp_avg"].lerp_(p.grad, 1 - beta1)
-        square = state["exp_avg_sq"].mul_(beta2).addcmul_(p.grad, p.grad, value=1 - beta2)
-        first, second = 1 - beta1**step, 1 - beta2**step
-        if not group["bias_correction"]:
-            first = second = 1.0
-        root = square.div(second).sqrt_().add_(group["eps"])
-        update = mean.div(first).div_(root)
-        if group["weight_decay"]:
-            update.add_(p, alpha=group["weight_decay"])
+        update = adam_update(p, state, group)
         ratio = trust_ratio(p, update, group["min_coeff"], group["max_coeff"])
         state["trust_ratio"] = ratio
         p.sub_(update.mul_(ratio * group["lr"]))
@@ -81,10 +71,26 @@ class Lamb(torch.optim.Optimizer):
         for number, group in enumerate(self.param_groups):
             numbers = [f"{number}.{place}" for place in range(len(group["params"]))]
             names = group.get("param_names", numbers)
+            names = names if len(names) == len(numbers) else numbers  # DeepSpeed flattens groups
             for name, p in zip(names, group["params"], strict=True):
                 if "trust_ratio" in self.state[p]:
                     ratios[name] = self.state[p]["trust_ratio"].item()
         return ratios
+
+
+# SOLUTION(task8): the moments with this gradient, and from them u, with the decay
+def adam_update(p, state, group):
+    """Adam's update u of a weight, a tensor; makes the moments in `state` those of this step."""
+    step = state["step"].item()
+    beta1, beta2 = group["betas"]
+    mean = state["exp_avg"].lerp_(p.grad, 1 - beta1)
+    square = state["exp_avg_sq"].mul_(beta2).addcmul_(p.grad, p.grad, value=1 - beta2)
+    first, second = 1 - beta1**step, 1 - beta2**step
+    if not group["bias_correction"]:
+        first = second = 1.0
+    root = square.div(second).sqrt_().add_(group["eps"])
+    update = mean.div(first).div_(root)
+    return update.add_(p, alpha=group["weight_decay"]) if group["weight_decay"] else update
 
 
 # SOLUTION(task8): the norm of the weight by that of its update, bounded; 1 where either is 0

@@ -40,6 +40,8 @@ class BertForPreTraining(transformers.BertForPreTraining):
         read[:, 0] = True  # [CLS], of which a row's pair is judged
         given = {"token_type_ids": token_type_ids, "attention_mask": attention_mask}
         if self.config._attn_implementation == NAME:
+            if read[attention_mask == 0].any():
+                raise ValueError(f"labels: padding has some; it is to have {IGNORED}")
             hidden = self.bert(input_ids, read=read, **given).last_hidden_state[0]
         else:
             hidden = self.bert(input_ids, **given).last_hidden_state[read]

@@ -13,6 +13,8 @@ from common.sharded_state import local, parameters_of
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
+HELD = ("weights", "gradients", "optimizer_state")
+
 
 class Memory:
     """The memory of one rank's training, as `memory.rank<R>.json` has it.
@@ -30,6 +32,7 @@ class Memory:
         self.optimizer = optimizer
         self.bytes = {}
         self.saved = {}  # address -> bytes of the storages that the forward pass has saved
+        self.held = {name: {} for name in HELD}  # the same of what is held after the first update
         self.saving = None
         inner = getattr(model, "module", model)
         self.hooks = [
@@ -39,7 +42,10 @@ class Memory:
         ]
 
     def before_forward(self, module, _):
-        """Note what is saved from here on."""
+        """Note what is saved from here on; the first update is over where it has been counted."""
+        if "weights" in self.bytes:
+            for hook in self.hooks:
+                hook.remove()
         if module.training and not self.bytes:
             reset_peak(self.device)
             self.saving = saved_tensors_hooks(self.note, lambda tensor: tensor)
@@ -60,25 +66,22 @@ class Memory:
             self.bytes["activations"] = sum(self.saved.values())
 
     def after_update(self, *_):
-        """Count what is held after the first update, before the gradients are freed."""
+        """Count what is held after the first update, before the gradients are freed.
+
+        DeepSpeed updates one group of weights after another, and this follows each.
+        """
         held = [*self.model.parameters(), *parameters_of(self.optimizer)]
+        gradients = [p.grad for p in held if p.grad is not None]
         state = [value for p in held for value in self.optimizer.state.get(p, {}).values()]
-        self.bytes["weights"] = count(held)
-        self.bytes["gradients"] = count(p.grad for p in held if p.grad is not None)
-        self.bytes["optimizer_state"] = count(state)
-        for hook in self.hooks:
-            hook.remove()
+        for name, tensors in zip(HELD, (held, gradients, state), strict=True):
+            self.held[name] |= storages(tensors)
+            self.bytes[name] = sum(self.held[name].values())
 
     def write(self, folder: Path) -> None:
         """Write memory.rank<R>.json, if anything was trained."""
         if self.bytes:
             facts = {**self.bytes, "peak": peak(self.device)}
             write_whole(folder / f"memory.rank{self.rank}.json", json.dumps(facts, indent=1) + "\n")
-
-
-def count(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of some tensors' storages, each once."""
-    return sum(storages(tensors).values())
 
 
 def storages(tensors: Iterable[torch.Tensor]) -> dict[int, int]:

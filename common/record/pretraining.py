@@ -2,6 +2,7 @@
 
 import json
 import time
+from typing import Any
 
 from common.models.lamb import Lamb
 from common.record.record import Record
@@ -22,7 +23,8 @@ class PretrainingRecord(Record):
         self.every = json.loads(args.settings)["steps_per_print"]
         self.rate = 0.0  # of the last update
         self.skipped = scaler.skipped
-        self.config = model.config
+        inner: Any = getattr(model, "module", model)
+        self.config = inner.config  # an engine has its own
         self.work = []  # tokens and floating-point operations of this rank, by step
         optimizer.register_step_pre_hook(self.note_rate)
         super().__init__(args, world, model, data, optimizer)

@@ -109,6 +109,7 @@ def join(args):
                 check_reachability([me])  # a rank that has ended publishes nothing, but refuses
                 raise
         backend, device = choose_device(args, rank, members)
+        os.environ.setdefault("DS_ACCELERATOR", device.type)  # else DeepSpeed, if installed, warns
         share_cores(rank, members)
         task = SCRIPTS.get(args.task)
         if size > 1 or not task or task.distributed:

@@ -127,6 +127,18 @@ def test_lamb_resumes_in_mid_epoch_bit_for_bit(run):
 
 
 @pytest.mark.slow
+def test_a_checkpoint_goes_on_with_other_workers_and_micro_batches(run):
+    two = "--per_gpu_train_batch_size 4 --gradient_accumulation_steps 2 --max_steps 6"
+    whole = run(f"{two} --save_steps 3 --save_total_limit 9", workers=2, config=LAMB)
+    expected = losses(whole)
+    one = "--per_gpu_train_batch_size 16 --max_steps 6"
+    resume = f"--resume {whole.output / 'checkpoint-3'} --other_world_size"
+    assert losses(run(f"{one} {resume}", config=LAMB))[-3:] == pytest.approx(
+        expected[-3:], abs=1e-5
+    )
+
+
+@pytest.mark.slow
 def test_float16_skips_what_overflows_and_stays_near_float32(run):
     """From 2^40 the scale is halved until nothing overflows; the schedule waits meanwhile."""
     more = "--per_gpu_train_batch_size 8 --max_steps 30 --learning_rate 1e-3"
