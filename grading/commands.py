@@ -14,9 +14,15 @@ COMMAND = """--model_type {model_type} --model_name_or_path {model} --task_name 
     --per_gpu_train_batch_size {batch} --per_gpu_eval_batch_size {eval_batch}
     --learning_rate {learning_rate} --num_train_epochs {epochs} --max_grad_norm {max_grad_norm}
     --output_dir {output_dir} --overwrite_output_dir"""
+PRETRAINING = """--model_name_or_path {model} --data_dir {data_dir} --deepspeed_config {config}
+    --max_seq_length {max_seq_length} --max_steps {steps} --per_gpu_train_batch_size {batch}
+    --gradient_accumulation_steps {accumulated} --max_grad_norm {max_grad_norm}
+    --dropout {dropout} --timeout 60 --no_cuda --output_dir {output_dir} --overwrite_output_dir"""
 BATCH, PARTS = "--per_gpu_train_batch_size {batch}", "--batch_sizes {batch_sizes}"
 DISTRIBUTED = """ --master_ip {master_ip} --master_port {master_port} --world_size {world_size}
     --local_rank {rank}"""
+MICROBATCHES = " --num_microbatches {microbatches}"
+GRID = " --pipeline {divided_over} --data {replicas}"
 VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 PLACEHOLDER = re.compile(r"\{(\w[^{}]*)\}")
 
@@ -50,12 +56,21 @@ def command_of(own: Mapping, task: Task, values: Mapping, folder: Path) -> list[
         raise UserError(
             f"{script}: the submission has no such file; add it, or name the script in grading.yaml"
         )
-    usual = COMMAND.replace(BATCH, PARTS) if task.weighted else COMMAND
-    text = own.get("arguments", usual + (DISTRIBUTED if task.distributed else ""))
+    text = own.get("arguments", usual_arguments(task))
     try:
         return [script, *(fill_in(word, values) for word in shlex.split(text))]
     except ValueError as error:
         raise UserError(f"the mapping of {task.name}: arguments: {error}") from None
+
+
+def usual_arguments(task: Task) -> str:
+    """The arguments that a task's script takes in the assignment, or in its README."""
+    text = COMMAND.replace(BATCH, PARTS) if task.weighted else COMMAND
+    text = PRETRAINING if task.pretrains else text
+    text += DISTRIBUTED * task.distributed
+    if task.schedule and task.schedule != "naive":
+        text += MICROBATCHES
+    return text + GRID * (task.divided and {"send", "all_reduce"} <= set(task.collectives))
 
 
 def environment_of(own: Mapping, task: Task, values: Mapping) -> dict[str, str]:

@@ -5,6 +5,8 @@ import csv
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from common.tasks import Task
+
 import psutil
 
 TOTAL_BATCH = 16  # examples of all workers for one update
@@ -19,6 +21,10 @@ ROWS = {"short": (78, 10), "long": (222, 30)}  # (training set, dev set)
 SAMPLE = Path(__file__).resolve().parents[1] / "sample_data" / "RTE"
 
 OTHER_WORKERS = (2, 3)  # of the runs in the setting "few"
+MODEL, DEEP = "model", "deep"  # folders: a BERT of two layers, and one that makes four stages
+DEEP_LAYERS = 4
+MICROBATCHES = 4
+SMALL_GROUP = 2  # workers that hold a replica's parts in a grid, or of a matrix: it has two heads
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,24 @@ def uneven_parts(total: int, workers: int) -> list[int]:
     return [parts[0] + total - sum(parts), *parts[1:]]
 
 
+def division(task: Task, workers: int) -> tuple[int, int]:
+    """(replicas of the model, workers that each of them is divided over) of a task's runs."""
+    if not task.distributed:
+        return 1, 1
+    if not task.divided:
+        return workers, 1
+    if not task.schedule:
+        return 1, SMALL_GROUP
+    if "all_reduce" in task.collectives:
+        return workers // SMALL_GROUP, SMALL_GROUP
+    return 1, workers
+
+
+def model_for(task: Task) -> str:
+    """The folder of the model that a task is given."""
+    return DEEP if task.schedule else MODEL
+
+
 def worker_count() -> int:
     """How many workers a distributed run has: 4, or 2 where there is little memory."""
     return 4 if memory_limit() >= NEEDED else 2
@@ -80,7 +104,7 @@ def memory_limit() -> float:
 
 
 def build(folder: Path) -> dict[str, dict[tuple, int]]:
-    """Write the model and the data sets into `folder`.
+    """Write the models and the data sets into `folder`.
 
     Returns, for each data set, the labels of all its rows by their token ids.
     """
@@ -90,13 +114,14 @@ def build(folder: Path) -> dict[str, dict[tuple, int]]:
     import transformers
 
     transformers.logging.disable_progress_bar()
-    model, tokenizer = tiny_model(2), tiny_tokenizer()
-    model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = 0.0
-    model.save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
-    torch.save(model.state_dict(), folder / "model" / "pytorch_model.bin")
+    tokenizer = tiny_tokenizer()
     words = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
-    (folder / "model" / "vocab.txt").write_text("".join(f"{word}\n" for word, _ in words))
+    for name, model in ((MODEL, tiny_model(2)), (DEEP, tiny_model(2, DEEP_LAYERS))):
+        model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = 0.0
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+        torch.save(model.state_dict(), folder / name / "pytorch_model.bin")
+        (folder / name / "vocab.txt").write_text("".join(f"{word}\n" for word, _ in words))
     cased = type(tokenizer)(vocab=tokenizer.get_vocab(), do_lower_case=False)
     labels = {}
     for name, (train, dev) in ROWS.items():

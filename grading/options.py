@@ -44,6 +44,14 @@ OF_TASK = {  # task -> how a choice, a switch, a file or a folder may be called 
     "zero1": r"zero_?1",
     "zero2": r"zero_?2",
     "fsdp": r"fsdp2?|fully_?shard(ed)?",
+    "overlap": r"overlap(ped)?",
+    "uneven_ddp": r"uneven_?ddp",
+    "naive": r"naive|model_?parallel(ism)?",
+    "gpipe": r"gpipe|afab",
+    "one_f_one_b": r"one_f_one_b|1f1b",
+    "grid": r"grid|2_?x_?2",
+    "tensor": r"tensors?(_?parallel(ism)?)?",
+    "library": r"library",
 }
 
 

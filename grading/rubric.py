@@ -12,6 +12,7 @@ from common.errors import UserError
 from common.tasks import SCRIPTS
 from grading.checks import CHECKS, DEFAULT_SETTING, SETTING_OF
 from grading.inputs import SETTINGS
+from grading.pretraining_inputs import SETTINGS as PRETRAINING_SETTINGS
 from grading.results import VISIBILITIES
 
 import yaml
@@ -35,6 +36,7 @@ BY_HEADING = {  # section of MISTAKES -> the causes that it explains
         "averaged_too_early",
         "ranks_drift",
     ),
+    "Hiding the all_reduce": ("not_overlapped",),
     "Only some ranks have the mean": ("only_root_has_mean",),
     "A rank, or a tensor, is left out": (
         "rank_left_out",
@@ -72,7 +74,9 @@ BY_HEADING = {  # section of MISTAKES -> the causes that it explains
         "unscheduled",
         "wrong_rate",
         "rate_per_epoch",
+        "rate_per_micro_batch",
         "rates_differ",
+        "does_not_fall",
     ),
     "The collective that the task asks for": (
         "wrong_collective",
@@ -94,6 +98,47 @@ BY_HEADING = {  # section of MISTAKES -> the causes that it explains
     "One norm of all slices": ("clipped_by_local_norm", "padding_counted"),
     "Gather what was updated": ("not_gathered", "gathered_old_weights"),
     "Save the whole model": ("not_saved", "saved_wrong"),
+    "A part of the model for each worker": ("not_divided", "parts_read_differently"),
+    "Gradients across a border": ("graph_cut", "wrong_border"),
+    "The order of a pipeline's passes": ("wrong_order",),
+    "Sums of parts": ("parts_not_summed",),
+    "Masked words and pairs": (
+        "mask_share",
+        "mask_kinds",
+        "all_predicted",
+        "special_masked",
+        "pad_predicted",
+        "labels_missing",
+        "wrong_labels",
+        "static_masks",
+        "pairs_uneven",
+        "pairs_mislabeled",
+    ),
+    "Two losses, two weights": ("one_weight", "loss_left_out"),
+    "A trust ratio for each weight": (
+        "lamb_one_norm",
+        "lamb_unbounded",
+        "lamb_zero_norm",
+        "lamb_inverted",
+        "lamb_no_ratio",
+        "lamb_moments",
+        "lamb_wrong",
+    ),
+    "Scale, unscale, clip": (
+        "loss_not_scaled",
+        "clipped_scaled",
+        "not_unscaled",
+        "not_skipped",
+        "schedule_of_skipped",
+    ),
+    "Go on where it ended": (
+        "resumed_elsewhere",
+        "moments_lost",
+        "schedule_lost",
+        "random_states_lost",
+        "moments_reset",
+        "not_warmed_up",
+    ),
     "Runs to the end": ("crashed", "memory", "no_training", "missing", "tampered"),
 }
 SECTIONS = {  # task or cause -> where the handout explains it
@@ -231,7 +276,8 @@ def problem_of(check: Check) -> str:
 def settings_of(checks: Iterable[Check], task: str) -> list[str]:
     """The settings that the checks of a task look at, in the order in which they are run."""
     asked = {SETTING_OF.get(check.name, DEFAULT_SETTING) for check in checks if check.task == task}
-    return [name for name in SETTINGS if name in asked]
+    table = PRETRAINING_SETTINGS if SCRIPTS[task].pretrains else SETTINGS
+    return [name for name in table if name in asked]
 
 
 @dataclass(frozen=True)

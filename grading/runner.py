@@ -17,6 +17,7 @@ from grading.checks.graded_task import GradedTask
 from grading.checks.observation import Observation, Rank
 from grading.checks.reader import ending, read_rank
 from grading.checks.replayed import comparable, rows_read
+from grading.checks.replicas import replicas
 from grading.checks.saved_model import read_saved
 from grading.checks.sharded import overlapping
 from grading.checks.written import find_texts, read_texts
@@ -24,6 +25,7 @@ from grading.commands import command_of, environment_of, placeholders
 from grading.hand_in.archive import copy
 from grading.mapping import Mapping
 from grading.plan import Run
+from grading.pretraining_runs import run_pretraining
 from grading.reference import has_reference
 from grading.sandbox.sandbox import run_workers
 from grading.sandbox.session import Session
@@ -53,6 +55,8 @@ class Runner:
 
     def run_task(self, task: Task, settings: list[str], tolerances: dict) -> GradedTask:
         """Run a task in the settings, until one fails before it has shown an epoch."""
+        if task.pretrains:
+            return run_pretraining(self, task, settings, tolerances)
         total = int(self.calls.entry(task).facts.get("total_batch", inputs.TOTAL_BATCH))
         graded = self.run_with(total, task, settings, tolerances)
         if total == inputs.TOTAL_BATCH and asserts_its_total(graded):
@@ -61,8 +65,9 @@ class Runner:
 
     def run_with(self, total: int, task: Task, settings: list[str], tolerances: dict) -> GradedTask:
         """The same with a total batch."""
-        workers = self.session.workers if task.distributed else 1
-        graded = GradedTask(task, workers, total // workers, tolerances, self.session.known)
+        workers, parts = inputs.division(task, self.session.workers)
+        known = self.session.known
+        graded = GradedTask(task, workers, total // workers, tolerances, known, parts)
         given = self.calls.entry(task).facts.get("arguments", "max_seq_length")
         graded.length_given = "max_seq_length" in str(given)
         for name in settings:
@@ -80,14 +85,16 @@ class Runner:
 
     def run_others(self, graded: GradedTask) -> None:
         """A few updates with other numbers of workers."""
-        usual = self.isolation
+        usual, total = self.isolation, graded.batch * graded.workers
         for size in inputs.OTHER_WORKERS:
-            batch, rest = divmod(graded.batch * graded.workers, size)
-            if graded.batch * graded.workers == inputs.TOTAL_BATCH:
+            batch, rest = divmod(total, size)
+            if total == inputs.TOTAL_BATCH or graded.task.divided:
                 batch, rest = graded.batch, 0
-            if size == graded.workers or rest:  # a script that insists on its total
+            if size == graded.processes or rest:  # a script that insists on its total
                 continue
-            one = GradedTask(graded.task, size, batch, graded.tolerances, graded.known)
+            readers, parts = (1, size) if graded.task.divided else (size, 1)
+            known = graded.known
+            one = GradedTask(graded.task, readers, batch, graded.tolerances, known, parts)
             one.limits = replace(one.limits, grace=1.0)
             graded.others[size] = self.run_setting(one, inputs.SETTINGS["few"])
             graded.batches[size] = batch
@@ -107,7 +114,7 @@ class Runner:
             folder, observed, output = top / "submission", top / "observed", top / "output"
             copy(self.path, folder)
             output.mkdir()
-            data = [top / "data" / str(rank) / "RTE" for rank in range(graded.workers)]
+            data = [top / "data" / str(rank) / "RTE" for rank in range(graded.processes)]
             for one in data:  # each worker's own, as on a machine of its own: scripts cache there
                 shutil.copytree(self.session.inputs / setting.rows, one)
             before = find_texts(folder)
@@ -124,18 +131,19 @@ class Runner:
                     hidden=neighbors(self.path),
                     limits=graded.limits,
                     learning_rate=setting.learning_rate,
-                    pause=setting.pause,
+                    pause=0.0 if task.divided else setting.pause,  # stages wait in turn
                     steps=setting.steps,
                 )
             )
-            ranks = [read_rank(observed, rank) for rank in range(graded.workers)]
-            seen = Observation(ranks, ended, folder, read_texts([folder, output], before))
+            ranks = [read_rank(observed, rank) for rank in range(graded.processes)]
+            if ended.reason:
+                drop_unfinished(ranks)
+            of_model = replicas(ranks, graded.divided_over) if task.divided else ranks
+            seen = Observation(of_model, ended, folder, read_texts([folder, output], before))
             seen.weighted = graded.task.weighted
             seen.sharded = bool(graded.task.sharded)
-            seen.saved = read_saved(output) if graded.task.sharded else {}
-        if ended.reason:
-            drop_unfinished(ranks)
-        name = f"{setting.name}-{graded.workers}" if setting.steps else setting.name
+            seen.saved = read_saved(output) if task.sharded or task.divided else {}
+        name = f"{setting.name}-{graded.processes}" if setting.steps else setting.name
         self.outputs[f"{graded.task.name}/{name}"] = [
             {"out": ending(rank.out), "err": ending(rank.err)} for rank in ranks
         ]
@@ -143,34 +151,38 @@ class Runner:
         why = why_no_reference(seen)
         if why:
             return Evidence(setting, seen, why=why)
-        return self.evidence(setting, seen)
+        return self.evidence(setting, seen, inputs.model_for(task))
 
     def values(
         self, graded: GradedTask, setting: inputs.Setting, output: Path, data: list[Path]
     ) -> list[dict[str, object]]:
         """The values for the placeholders of every worker; `data` has the folders of their data."""
-        shared = placeholders(setting, self.session.inputs / "model", output)
+        shared = placeholders(setting, self.session.inputs / inputs.model_for(graded.task), output)
         shared |= {
             "batch": graded.batch,
             "total_batch": graded.batch * graded.workers,
             "batch_sizes": ",".join(map(str, graded.parts)),
             "master_port": free_port(),
-            "world_size": graded.workers,
+            "world_size": graded.processes,
+            "replicas": graded.workers,
+            "divided_over": graded.divided_over,
+            "microbatches": inputs.MICROBATCHES,
         }
         return [shared | {"rank": rank, "data_dir": path} for rank, path in enumerate(data)]
 
-    def evidence(self, setting: inputs.Setting, seen: Observation) -> Evidence:
+    def evidence(self, setting: inputs.Setting, seen: Observation, model: str) -> Evidence:
         """A run beside what one process computes from the rows that were read."""
         steps, first = comparable(seen), seen.ranks[0].steps
         try:
             if not has_reference():
-                found, details = stored.reference(setting.name, seen)
+                found, details = stored.reference(setting.name, seen, model)
                 return Evidence(setting, seen, found, details=details)
             rows = rows_read(seen, steps, self.session.known[setting.rows])
         except ValueError as error:
             return Evidence(setting, seen, why=str(error))
         replayed = partial(
             self.session.reference,
+            model,
             rows,
             setting.max_grad_norm,
             setting.learning_rate,

@@ -12,6 +12,7 @@ from pathlib import Path
 from grading.checks.evidence import find_names
 from grading.checks.observation import Observation
 from grading.checks.replayed import comparable
+from grading.inputs import MODEL
 
 import numpy as np
 
@@ -25,15 +26,23 @@ def digest(seen: Observation, step: int) -> int:
     return int.from_bytes(hashlib.sha256(repr(ids).encode()).digest()[:6], "big")
 
 
-def reference(setting: str, seen: Observation) -> tuple[dict, Callable[[int], dict]]:
+def prefix_of(model: str) -> str:
+    """What the names of a model's arrays begin with."""
+    return "" if model == MODEL else f"{model}-"
+
+
+def reference(
+    setting: str, seen: Observation, model: str = MODEL
+) -> tuple[dict, Callable[[int], dict]]:
     """(reference, details) of a run in a setting, as grading.checks.evidence.Evidence takes them.
 
     They end at the first step whose rows are not those that were stored. Raises ValueError if that
     is the first of all.
     """
-    stored = np.load(FILE)
+    stored, prefix = np.load(FILE), prefix_of(model)
     rows = [digest(seen, step) for step in range(comparable(seen))]
-    runs = {name.partition("/")[0] for name in stored.files if name.startswith(f"{setting}-")}
+    names = [name for name in stored.files if name.startswith(f"{prefix}{setting}-")]
+    runs = {name.partition("/")[0] for name in names}
     steps, run = max((equal_until(rows, stored[f"{run}/rows"]), run) for run in sorted(runs))
     if not steps:
         raise ValueError(
@@ -42,13 +51,13 @@ def reference(setting: str, seen: Observation) -> tuple[dict, Callable[[int], di
         )
     _, loss, norm, clipped, moved = (stored[f"{run}/{name}"][:steps] for name in ARRAYS)
     found = {
-        "names": stored["names"].tolist(),
-        "sizes": stored["sizes"].tolist(),
-        "start": stored["start"],
+        "names": stored[f"{prefix}names"].tolist(),
+        "sizes": stored[f"{prefix}sizes"].tolist(),
+        "start": stored[f"{prefix}start"],
         "loss": [losses_of_ranks(seen, step, loss[step]) for step in range(steps)],
         "norm": norm,
         "clipped": clipped,
-        "weights": stored["start"] + moved,
+        "weights": stored[f"{prefix}start"] + moved,
     }
     return found, lambda step: own_gradients(seen, step, found)
 

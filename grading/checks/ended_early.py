@@ -18,7 +18,7 @@ BETWEEN_RANKS = ("batch", "gradients", "clipping", "identical")  # mean nothing 
 
 def outcome_of(name: str, graded: GradedTask) -> Outcome:
     """The Outcome of a check, as far as the run that it looks at shows it."""
-    if name in ("runs", "workers"):  # they look at all runs, or at others
+    if name in ("runs", "workers", "lamb", "decay"):  # they look at all runs, or at none
         return CHECKS[name](graded)
     setting = SETTING_OF.get(name, DEFAULT_SETTING)
     why = why_no_record(graded, setting)
@@ -40,7 +40,8 @@ def why_no_record(graded: GradedTask, setting: str) -> str:
         return "the record of the run is damaged"
     evidence = graded.runs.get(setting)
     if evidence is None:
-        return f"setting {next(reversed(graded.runs))} ended too early to go on to {setting}"
+        last = next(reversed(graded.runs), "functions")
+        return f"setting {last} ended too early to go on to {setting}"
     if not any(rank.steps for rank in evidence.ranks):
         return f"no update was seen in setting {setting}"
     if evidence.cut and not evidence.seen.steps:

@@ -136,9 +136,10 @@ class Evidence:
         deviation = Deviation()
         for step in range(self.steps):
             for rank, one in enumerate(self.ranks):
-                got, wanted = one.steps[step].loss, self.reference["loss"][step][rank]
+                got = one.steps[step].loss
                 if got is None:
                     return None
+                wanted = self.reference["loss"][step][rank]
                 off = abs(got - wanted) if np.isfinite(got) else np.inf
                 deviation.update(off, allowed, step, rank, "")
         return deviation

@@ -1,7 +1,9 @@
 """The likely cause of wrong gradients: which combination of the ranks' own gradients they are."""
 
+from grading.checks.divided_causes import by_parts
 from grading.checks.evidence import Deviation, Evidence
 from grading.checks.observation import BOOKKEEPING
+from grading.checks.pretraining_causes import explain_pretraining
 from grading.checks.sharded import by_shards
 from grading.checks.tensor_causes import by_clipping, by_rest, by_tensors
 from grading.checks.wording import formula, ranks_text
@@ -16,6 +18,8 @@ def explain_gradients(evidence: Evidence, deviation: Deviation) -> Cause:
     """The Cause of gradients that first differ at `deviation`."""
     assert deviation.step is not None, "nothing deviates"
     step = deviation.step - 1
+    if "mlm" in evidence.details(step):
+        return explain_pretraining(evidence, step)
     fits = [fit(evidence, step, rank) for rank in range(evidence.size)]
     for explain in EXPLANATIONS:
         cause = explain(evidence, step, fits)
@@ -273,6 +277,7 @@ def clip(norm: float, most: float) -> float:
 
 # In this order: the first that has an explanation is right.
 EXPLANATIONS = (
+    by_parts,
     by_shards,
     by_zeros,
     by_reduction,

@@ -8,6 +8,7 @@ from grading.plan import Ended
 
 import numpy as np
 
+TRANSFERS = ("send", "recv")  # between two ranks, where a collective is among all
 BOOKKEEPING = 64  # elements: a collective of at most these carries losses or counts, not gradients
 
 
@@ -21,6 +22,9 @@ class Forward:
     loss: float | None
     predictions: np.ndarray | None
     entered: float = 0.0  # clock time at which it began
+    outputs: int = 0  # elements of its logits, or of what a stage of a pipeline returns
+    losses: list[float] | None = None  # where the model returns several
+    arrays: dict = field(default_factory=dict)  # of a pre-training batch: all that it holds
 
 
 @dataclass
@@ -49,7 +53,9 @@ class Step:
     norm: float = 0.0  # of the gradients that the optimizer reads
     outside: int = 0  # elements of these that are not 0, and no weight's
     updated: Any = None  # the weights when the update has ended, like gradients
+    moments: tuple = (0, 0)  # checksums of the optimizer's, before and after the update
     memory: dict = field(default_factory=dict)  # bytes of weights, gradients and optimizer_state
+    passes: list = field(default_factory=list)  # in order: a Forward, or None for a backward pass
 
     @property
     def rows(self) -> list:
@@ -59,6 +65,8 @@ class Step:
     @property
     def loss(self) -> float | None:
         """The mean loss over the step's rows; None if some pass had none."""
+        if any(forward.losses for forward in self.forwards):
+            return None  # they are compared one by one
         losses = [forward.loss for forward in self.forwards if forward.loss is not None]
         if not losses or len(losses) < len(self.forwards):
             return self.values[0] if len(self.values) == len(self.forwards) == 1 else None
@@ -90,6 +98,8 @@ class Rank:
     steps: list[Step] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     collectives: list = field(default_factory=list)
+    pieces: list = field(default_factory=list)  # whether it has a part of each matrix only
+    workers: list["Rank"] = field(default_factory=list)  # each has a part of the model; or none
     broken: str = ""
     out: str = ""
     err: str = ""
@@ -113,6 +123,11 @@ class Observation:
         if not self.weighted or not counts.any():
             counts = np.ones(len(self.ranks))
         return counts / counts.sum()
+
+    @property
+    def workers(self) -> list[Rank]:
+        """Its processes: the ranks, or where these are replicas of a divided model, their parts."""
+        return [one for rank in self.ranks for one in rank.workers or [rank]]
 
     @property
     def steps(self) -> int:

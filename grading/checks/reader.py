@@ -8,6 +8,7 @@ from grading.worker.sketch import unpack
 
 import numpy as np
 
+IGNORED = -100  # a label that no loss counts: its row only fills a batch
 LARGEST = 64 * 2**20  # bytes of one worker's record that are read; it writes about two million
 DAMAGE = (ValueError, TypeError, KeyError, AttributeError, IndexError, ArithmeticError)
 DAMAGE += (RecursionError, MemoryError)
@@ -58,17 +59,19 @@ class Reader:
         self.ended = []  # magnitudes of the gradients at the end of each pass's backward
         self.arrived = []  # and of those that it brought
         self.local_sum: tuple | None = None  # (sketches, norm) of what they brought together
+        self.passes = []  # of the step under way: a Forward, or None for a backward pass
         self.forwards = []  # passes whose backward has not run
         self.done = []  # passes whose backward has run
         self.values = []
         self.collectives = []
         self.weights_changed_early = False
 
-    def model(self, names, sizes, parts, ddp):
+    def model(self, names, sizes, parts, ddp, pieces=()):
         """A model was called for the first time."""
         if not self.rank.names:
             self.rank.names, self.rank.sizes = [str(name) for name in names], sizes
             self.rank.parts = parts
+            self.rank.pieces = list(pieces)
         self.rank.ddp = self.rank.ddp or ddp
 
     def weights(self, weights, checksums):
@@ -91,17 +94,26 @@ class Reader:
         """What was held when an update had ended."""
         self.rank.steps[-1].memory = {name: int(held[name]) for name in sorted(held)}
 
-    def forward(self, grad, span, training, rows, loss, logits):
+    def moments(self, before, after):
+        """The optimizer's moments when an update began, and when it had ended."""
+        self.rank.steps[-1].moments = int(before), int(after)
+
+    def forward(  # noqa: PLR0913 as the probe logs it
+        self, grad, span, training, rows, loss, logits, losses=None, outputs=0
+    ):
         """The model was called."""
         entered, left = span
         arrays = {name: unpack(packed) for name, packed in rows.items()}
-        trimmed, masked = trim(arrays)
+        pairs = arrays if "next_sentence_label" in arrays else {}
+        trimmed, masked = trim_pairs(arrays) if pairs else trim(arrays)
         predictions = None if logits is None else unpack(logits).argmax(axis=-1)
         one = Forward(trimmed, masked, training, loss, predictions, entered)
+        one.losses, one.arrays, one.outputs = losses, pairs, outputs
         if grad:
             if self.rank.steps and not self.done and not self.forwards:
                 self.rank.steps[-1].late, self.collectives = self.collectives, []
             self.forwards.append(one)
+            self.passes.append(one)
             return
         steps, seen = len(self.rank.steps), self.rank.evaluations
         if not seen or seen[-1].after != steps:
@@ -117,6 +129,7 @@ class Reader:
         if not self.done:  # what came before the update's first one carried no gradients of it
             self.collectives = []
         trained = [f for f in self.forwards if f.training] or self.forwards
+        self.passes.append(None)
         self.values.append(value)
         self.done += trained[-1:]
         self.forwards = []
@@ -156,10 +169,12 @@ class Reader:
             parts=parts,
             norm=norm,
             outside=outside,
+            passes=self.passes,
         )
         if self.local_sum:
             one.local, one.local_norm = self.local_sum
         self.rank.steps.append(one)
+        self.passes = []
         self.done = []
         self.values = []
         self.ended = []
@@ -172,8 +187,27 @@ class Reader:
     def collective(self, **facts):
         """A collective begins."""
         facts["passes"] = len(self.done)
+        facts["step"] = len(self.rank.steps)
         self.rank.collectives.append(facts)
         self.collectives.append(facts)
+
+
+def trim_pairs(arrays: dict) -> tuple[list, bool]:
+    """Rows of pre-training, without padding: (ids, segments, (the pair's label, its tokens'))."""
+    ids, mask, labels = (arrays[key] for key in ("input_ids", "attention_mask", "labels"))
+    lengths = mask.sum(axis=1)
+    rows = [
+        (tuple(row[:n].tolist()), tuple(kind[:n].tolist()), (int(follows), tuple(of[:n].tolist())))
+        for row, kind, follows, of, n in zip(
+            ids,
+            arrays["token_type_ids"],
+            arrays["next_sentence_label"],
+            labels,
+            lengths,
+            strict=True,
+        )
+    ]
+    return rows, bool((mask == (np.arange(ids.shape[1]) < lengths[:, None])).all())
 
 
 def own_contents(ended: list, arrived: list) -> list:
@@ -195,6 +229,7 @@ def trim(arrays):
     rows = [
         (tuple(row[:n].tolist()), tuple(kind[:n].tolist()), int(label))
         for row, kind, label, n in zip(ids, types, labels, lengths, strict=True)
+        if label != IGNORED
     ]
     padding = np.arange(ids.shape[1]) >= lengths[:, None]
     mask = arrays.get("attention_mask", np.ones_like(ids)).reshape(ids.shape[0], -1)

@@ -3,6 +3,7 @@
 from itertools import product
 
 from common.tasks import SCRIPTS, Task
+from grading.checks.borders import between_parts
 from grading.checks.carried import payload_problem
 from grading.checks.evidence import Evidence
 from grading.checks.exit_causes import explain_end
@@ -10,6 +11,7 @@ from grading.checks.graded_task import GradedTask
 from grading.checks.observation import BOOKKEEPING, Rank, Step
 from grading.checks.sharded import explain_traffic, travelled
 from grading.checks.wording import ranks_text
+from grading.pretraining_inputs import PretrainingSetting
 from grading.results import Cause, Outcome, failed, passed, unknown
 
 # A collective of the course's -> the operations that carry it, as the process group sees them.
@@ -54,6 +56,8 @@ def runs(graded: GradedTask) -> Outcome:
 def collectives(graded: GradedTask) -> Outcome:
     """The gradients travel by the collectives that the task asks for, and by no others."""
     task = SCRIPTS[graded.task.strategy]
+    if task.divided:
+        return between_parts(graded)
     if not graded.runs["plain"].seen.steps:
         return unknown("no update was seen on every rank")
     found = {}
@@ -81,14 +85,33 @@ def explain_collectives(task: Task, evidence: Evidence, rank: int, number: int) 
     if task.sharded:
         return explain_traffic(task, evidence, rank, number)
     one, found = evidence.ranks[rank], evidence.elements_by_op(number, rank)
-    by_hand = task.by_hand and not (task.weighted and one.ddp)  # which weights them, too
+    by_hand = calls_itself(task) and not (task.weighted and one.ddp)  # which weights them, too
     explain = wrong_by_hand if by_hand else wrong_by_wrapper
     wrong = explain(task, one, found, one.steps[number])
     if wrong:
         late = evidence.elements_by_op(number, rank, late=True)
         return Cause("wrong_collective" if found or late or one.ddp else "no_sync", wrong)
+    begun = [c["backward"] for c in gradients_of(one.steps[number])]
+    if by_hand and task.overlaps and not any(begun):
+        return Cause(
+            "not_overlapped",
+            "all collectives of the gradients begin after the backward pass: start each bucket's "
+            "as soon as its last gradient is ready, and wait for them before the update",
+        )
     wrong = wrong_payload(task, evidence, number, rank)
+    if isinstance(evidence.setting, PretrainingSetting):
+        wrong = wrong or reduced_too_often(evidence, number, rank, evidence.setting.accumulated)
     return Cause("wrong_payload", wrong) if wrong else None
+
+
+def calls_itself(task: Task) -> bool:
+    """Whether a task's script calls the collectives: its own, or its base's at another moment."""
+    return task.by_hand or bool(task.base and SCRIPTS[task.base].by_hand)
+
+
+def gradients_of(step: Step) -> list[dict]:
+    """The collectives of a step that may carry gradients."""
+    return [c for c in step.collectives if c["elements"] > BOOKKEEPING]
 
 
 def wrong_payload(task: Task, evidence: Evidence, number: int, rank: int) -> str:
@@ -99,11 +122,21 @@ def wrong_payload(task: Task, evidence: Evidence, number: int, rank: int) -> str
     return next(filter(None, problems), "")
 
 
+def reduced_too_often(evidence: Evidence, number: int, rank: int, accumulated: int) -> str:
+    """What is wrong if gradients are reduced more than once in an update; "" if they are not."""
+    step = evidence.ranks[rank].steps[number]
+    tries = len(step.forwards) // accumulated
+    times = sum(evidence.elements_by_op(number, rank).values()) / max(1, step.held)
+    if times <= (1 + FEW) * max(1, tries):
+        return ""
+    return f"the gradients are reduced {times:.3g} times in an update: once, after its last pass"
+
+
 def expected_of(task: Task) -> str:
     """The collectives that a task asks for."""
     if task.sharded:
         return f"{' and '.join(task.collectives)}, and nothing else"
-    if not task.by_hand:
+    if not calls_itself(task):
         return "DistributedDataParallel, and nothing by hand"
     notes = "".join(NOTES.get(name, "") for name in task.collectives)
     return f"{' and '.join(task.collectives)} of all gradients{notes}, and nothing else"
@@ -116,7 +149,7 @@ def sizes_text(elements_by_op: dict[str, int]) -> list[str]:
 
 def source(step: Step) -> str:
     """Where the first collective of gradients' size was called."""
-    lines = [c["where"] for c in step.collectives if c["elements"] > BOOKKEEPING and c["where"]]
+    lines = [c["where"] for c in gradients_of(step) if c["where"]]
     return f", {lines[0]}" if lines else ""
 
 
@@ -148,7 +181,7 @@ def wrong_by_wrapper(_task: Task, rank: Rank, _: dict[str, int], step: Step) -> 
     """What is wrong with the collectives of a task that leaves them to the wrapper."""
     if not rank.ddp:
         return "the model is not wrapped in DistributedDataParallel"
-    by_hand = [c for c in step.collectives if c["elements"] > BOOKKEEPING and not c["backward"]]
+    by_hand = [c for c in gradients_of(step) if not c["backward"]]
     by_hand = [c for c in by_hand if c["op"] != "broadcast"]  # of the weights, by the wrapper
     if sum(c["elements"] for c in by_hand) > sum(rank.sizes) / 2:
         return f"gradients are synchronized by hand as well ({by_hand[0]['op']})"

@@ -1,10 +1,12 @@
 """Checks of numbers against the reference: first weights, losses, gradients, later weights."""
 
+from grading.checks.divided_causes import explain_parts_loss, explain_sums
 from grading.checks.evidence import Deviation, Evidence
 from grading.checks.graded_task import GradedTask
 from grading.checks.gradient_causes import explain_gradients
 from grading.checks.model_inputs import wrong_training_pass
 from grading.checks.rates import explain_ranks_rates, explain_rates, planned_steps
+from grading.checks.replicas import between_copies
 from grading.checks.sharded import explain_gather
 from grading.inputs import LEARNING_RATE
 from grading.results import PASSED, Cause, Outcome, failed, not_run, passed, unknown
@@ -76,6 +78,7 @@ def explain_loss(evidence, deviation):
     wanted = evidence.reference["loss"][deviation.step - 1][deviation.rank]
     rank, before = evidence.ranks[deviation.rank], max(deviation.step - 2, 0)
     gather = explain_gather(evidence, before, deviation.rank) if deviation.step > 1 else None
+    gather = gather or explain_parts_loss(evidence, deviation.step - 1)
     if gather:
         return gather
     if deviation.step > 1 and not (rank.steps[before].after - rank.start).any():
@@ -93,7 +96,8 @@ def explain_loss(evidence, deviation):
     ratio = one.loss / wanted if wanted else np.inf
     if np.isfinite(ratio) and abs(ratio - round(ratio, 2)) < 1e-4 and abs(ratio - 1) > 0.01:
         return Cause("loss_scaled", f"the loss is {ratio:.2f} times the mean over the batch")
-    return Cause("", "the model, or its inputs other than the rows, differ from the reference")
+    other = Cause("", "the model, or its inputs other than the rows, differ from the reference")
+    return explain_sums(evidence, deviation.step - 1) or other
 
 
 def changed_besides(evidence: Evidence, step: int, rank: int) -> bool:
@@ -167,6 +171,8 @@ def identical(graded: GradedTask) -> Outcome:
     allowed = graded.tolerances["identical"]
     for setting, evidence in graded.runs.items():
         deviation = evidence.between_ranks(allowed.most)
+        if deviation.step is None:
+            deviation = between_copies(evidence, allowed.most)
         graded.measured["identical"] = max(graded.measured.get("identical", 0.0), deviation.worst)
         if deviation.step is None:
             continue

@@ -35,7 +35,7 @@ def wrong_with(size: int, evidence: Evidence, graded: GradedTask, most: float) -
     if evidence.reference is None:
         return unknown(evidence.why)
     first = [len(rank.steps[0].rows) for rank in seen.ranks]
-    if first != replace(graded, workers=size, batch=graded.batches[size]).parts:
+    if first != replace(graded, workers=len(seen.ranks), batch=graded.batches[size]).parts:
         return failed(expected, f"{first} rows", f"{size} workers, step 1", fixed(graded))
     found = evidence.gradients(most)
     if found.step is None:
@@ -73,8 +73,8 @@ def fixed(graded: GradedTask, more: str = "") -> Cause:
     """The cause: right with the usual number of workers, and wrong with another."""
     return Cause(
         "fixed_world_size",
-        f"it is right with {graded.workers} workers only: a number of workers, a total batch or a "
-        f"rank is written into the script; take it from its arguments{more and f' ({more})'}",
+        f"it is right with {graded.processes} workers only: a number of workers, a total batch or "
+        f"a rank is written into the script; take it from its arguments{more and f' ({more})'}",
     )
 
 

@@ -117,7 +117,8 @@ def written(target: Script, block: Block, source: Script) -> tuple[int, str]:
         )
     text = source.lines[first:last]
     check_context(target, keys(target)[before[0] + 1 : after[0]], source, text)
-    return first + 1, indented(text, block.indent, f"{source.path}:{first + 1}")
+    place = f"{target.path}: {block.hint}: {source.path}:{first + 1}"
+    return first + 1, indented(text, block.indent, place)
 
 
 def is_before(line: str, first: str) -> bool:
@@ -145,7 +146,7 @@ def indented(lines: list[str], indent: int, place: str) -> str:
     """Lines moved so that the first is as far indented as `indent` says."""
     margin = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
     if any(line.strip() and not line.startswith(margin) for line in lines):
-        raise NotCarriedError(f"{place}: is further indented than what follows; {BY_HAND}")
+        raise NotCarriedError(f"{place} is further indented than what follows; {BY_HAND}")
     moved = [" " * indent + line[len(margin) :] if line.strip() else "\n" for line in lines]
     return "".join(moved)
 

@@ -38,23 +38,31 @@ class Session:
         self.inputs.mkdir()
         in_process("grading.inputs", "build", self.inputs)
         self.known = in_process("grading.known_rows", "read", self.inputs)
+        self.corpus = ""
         self.flat_seconds = {}  # elements -> seconds
         self.references = OrderedDict()  # digest of what was asked for -> what was returned
 
-    def reference(self, *arguments: Any) -> dict:
-        """What staff.reference.replay returns for the model and these arguments.
+    def reference(self, model: str, *arguments: Any) -> dict:
+        """What staff.reference.replay returns for a model of the inputs and these arguments.
 
         Kept, since tasks and submissions that read the same rows have the same one; not to be
         changed.
         """
-        key = hashlib.sha256(pickle.dumps(arguments)).digest()
+        key = hashlib.sha256(pickle.dumps((model, arguments))).digest()
         found = self.references.pop(key, None)
         if found is None:
-            found = in_process(REFERENCE, "replay", self.inputs / "model", *arguments)
+            found = in_process(REFERENCE, "replay", self.inputs / model, *arguments)
         self.references[key] = found  # as the newest
         if len(self.references) > MOST_REFERENCES:
             self.references.popitem(last=False)
         return found
+
+    def pretraining(self) -> tuple[Path, str]:
+        """The folder with task 8's inputs, and its corpus's text, made when first asked for."""
+        folder = self.inputs / "pretraining"
+        if not self.corpus:
+            self.corpus = in_process("grading.pretraining_inputs", "build", folder)
+        return folder, self.corpus
 
     def flat_all_reduce(self, elements: int) -> float:
         """The median seconds of one all_reduce of that many float32, between as many workers."""

@@ -20,6 +20,7 @@ PAYLOAD = {
     **dict.fromkeys(("reduce_scatter_tensor_coalesced_",), 1),
 }
 GIVEN = {"scatter_": 1}  # -> the argument that holds what the root alone passes in
+PEER = ("send", "recv_")  # whose next argument is the rank at the other end
 REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
 
 
@@ -45,6 +46,7 @@ def logging_kernel(name: str, argument: int, log: Callable, facts_of: Callable, 
     def kernel(keyset, *args, **kwargs):
         tensors = list(flat(args[argument])) if name != "barrier" else []
         given = list(flat(args[GIVEN[name]])) if name in GIVEN else tensors
+        given = [] if name.startswith("recv") else given  # what is in them is overwritten
         log(
             "collective",
             op=name.strip("_").removesuffix("_base"),
@@ -53,6 +55,7 @@ def logging_kernel(name: str, argument: int, log: Callable, facts_of: Callable, 
             dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
             where=calling_line(root),
             reduction=reduction_of(args[2]) if name == "allreduce_" else "",
+            **({"peer": args[2]} if name in PEER else {}),
             **facts_of(given),
         )
         return operator.redispatch(keyset & torch._C._after_autograd_keyset, *args, **kwargs)

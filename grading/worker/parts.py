@@ -1,15 +1,16 @@
 """Which elements of a model's weights a rank's tensors are: all of them, or a part of each."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from common.record.memory import count
+from common.record.memory import storages
 from common.sharded_state import local, parameters_of
 from grading.worker.sketch import sketch
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 
@@ -22,7 +23,7 @@ class Part(NamedTuple):
     grad: torch.Tensor | None = None
 
 
-def parts_of(named: list[torch.Tensor], optimizer=None) -> list[Part]:
+def parts_of(named: Sequence[torch.Tensor], optimizer=None) -> list[Part]:
     """What this rank holds of a model's tensors: what the optimizer updates, if that is given.
 
     The optimizer may have flat tensors of its own that share the weights' memory.
@@ -40,11 +41,33 @@ def own_part(at: int, p: torch.Tensor) -> Iterator[Part]:
     """What this rank holds of a tensor; nothing, if that is not some of its rows."""
     start = start_of(p)
     if start is not None:
-        grad = None if p.grad is None else local(p.grad).reshape(-1)
-        yield Part(at, start, local(p).detach().reshape(-1), grad)
+        grad = None if p.grad is None else among_zeros(p, local(p.grad))
+        yield Part(at, start, among_zeros(p, local(p).detach()), grad)
 
 
-def shared(named: list[torch.Tensor], flat: torch.Tensor) -> Iterator[Part]:
+def is_piece(p: torch.Tensor) -> bool:
+    """Whether a tensor is a worker's part of a matrix, as in common.models.tensor_parallel."""
+    return hasattr(p, "part_dim")
+
+
+def size_of(p: torch.Tensor) -> int:
+    """How many elements a tensor has; of a matrix of which this is a part, those of all workers."""
+    return p.numel() * (dist.get_world_size() if is_piece(p) else 1)
+
+
+def among_zeros(p: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """A parameter's values, flat; those of a part of a matrix with zeros for the rest."""
+    if not is_piece(p):
+        return values.reshape(-1)
+    dim: int = p.part_dim  # pyright: ignore[reportAttributeAccessIssue]
+    rows, shape = p.shape[dim], list(p.shape)
+    shape[dim] *= dist.get_world_size()
+    whole = values.new_zeros(shape)
+    whole.narrow(dim, rows * dist.get_rank(), rows).copy_(values)
+    return whole.reshape(-1)
+
+
+def shared(named: Sequence[torch.Tensor], flat: torch.Tensor) -> Iterator[Part]:
     """The parts of a model's tensors that lie in the memory of a flat tensor."""
     size = flat.element_size()
     if isinstance(flat, DTensor) or not flat.is_contiguous():
@@ -76,22 +99,22 @@ def start_of(p: torch.Tensor) -> int | None:
     return first * math.prod(p.shape[1:])
 
 
-def ranges(named: list[torch.Tensor], parts: list[Part]) -> list | None:
+def ranges(named: Sequence[torch.Tensor], parts: list[Part]) -> list | None:
     """The [first, last) elements of each tensor in some parts; None if they are whole tensors."""
     found: list[list] = [[] for _ in named]
     for part in parts:
         found[part.tensor].append([part.start, part.start + part.values.numel()])
-    whole = all(part == [[0, p.numel()]] for p, part in zip(named, found, strict=True))
+    whole = all(part == [[0, size_of(p)]] for p, part in zip(named, found, strict=True))
     return None if whole else found
 
 
-def sketches(named: list[torch.Tensor], parts: list[Part], of_gradients=False) -> np.ndarray:
+def sketches(named: Sequence[torch.Tensor], parts: list[Part], of_gradients=False) -> np.ndarray:
     """The sketches of a model's tensors, or of their gradients, with zeros for what is not held."""
     found = np.stack([sketch(torch.zeros(1)) for _ in named])
     for at, start, values, grad in parts:
         held = grad if of_gradients else values
         if held is not None and held.numel():
-            found[at] += sketch(held, start, named[at].numel())
+            found[at] += sketch(held, start, size_of(named[at]))
     return found
 
 
@@ -107,12 +130,13 @@ def nonzero(tensors: Iterable[torch.Tensor]) -> int:
     return sum(int(torch.count_nonzero(tensor)) for tensor in tensors)
 
 
-def held_bytes(named: list[torch.Tensor], optimizer) -> dict[str, int]:
+def held_bytes(named: Sequence[torch.Tensor], optimizer) -> dict[str, int]:
     """Bytes of the storages of the weights, their gradients, and the optimizer's state."""
     held = [*named, *parameters_of(optimizer)]
     state = [value for of_one in optimizer.state.values() for value in of_one.values()]
-    return {
-        "weights": count(held),
-        "gradients": count(p.grad for p in held if p.grad is not None),
-        "optimizer_state": count(value for value in state if isinstance(value, torch.Tensor)),
+    tensors = {
+        "weights": held,
+        "gradients": [p.grad for p in held if p.grad is not None],
+        "optimizer_state": [value for value in state if isinstance(value, torch.Tensor)],
     }
+    return {name: sum(storages(each).values()) for name, each in tensors.items()}

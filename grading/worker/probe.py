@@ -8,12 +8,22 @@ import inspect
 import json
 import os
 import time
+import zlib
 from functools import partial
 from typing import TextIO
 
-from common.sharded_state import local
+from common.sharded_state import local, parameters_of
 from grading.worker.collectives import log_collectives
-from grading.worker.parts import held_bytes, outside, parts_of, ranges, sketches
+from grading.worker.parts import (
+    among_zeros,
+    held_bytes,
+    is_piece,
+    outside,
+    parts_of,
+    ranges,
+    size_of,
+    sketches,
+)
 from grading.worker.sketch import checksum, magnitudes, pack, sketch
 
 import numpy as np
@@ -25,7 +35,10 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-ROWS = ("input_ids", "attention_mask", "token_type_ids", "labels")
+ROWS = ("input_ids", "attention_mask", "token_type_ids", "labels", "next_sentence_label")
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+MOST_LOSSES = 8  # that a model returns apart
 
 
 class Probe:
@@ -51,6 +64,7 @@ class Probe:
         self.pause = pause
         self.steps = steps
         self.updates = 0
+        self.moments = 0  # the checksum of the optimizer's, before its update
         self.model = None
         self.named = {}  # the model's parameters
         self.parts = set()  # ids of the modules that belong to a model
@@ -79,13 +93,13 @@ class Probe:
         self.file.flush()
 
     def before_forward(self, module, _):
-        """Find the model: the first module with parameters that is called."""
+        """Find the model: the first module with parameters that is called, or what it wraps."""
         if module is self.model:
             self.entered = time.perf_counter()
         if id(module) in self.parts or next(module.parameters(), None) is None:
             return
         wrapped = isinstance(module, DistributedDataParallel)
-        model = module.module if wrapped else module
+        model = inner_model(module.module if wrapped else module)
         self.parts |= {id(part) for part in (module, *module.modules())}
         first, self.model = self.model is None, model
         self.named = dict(model.named_parameters())
@@ -94,14 +108,15 @@ class Probe:
             "model",
             ddp=wrapped,
             names=list(self.named),
-            sizes=[p.numel() for p in weights],
+            sizes=[size_of(p) for p in weights],
+            pieces=[is_piece(p) for p in weights],
             parts=ranges(weights, parts_of(weights)),
         )
         self.log_weights("weights")
         self.local = np.stack([sketch(torch.zeros(1)) for _ in self.named])
         for at, p in enumerate(self.named.values()):
             if p.requires_grad and self.learning_rate is not None:
-                p.register_hook(partial(self.arrive, at))
+                p.register_hook(partial(self.arrive, at, p))
         self.entered = time.perf_counter()
         if first and self.pause:
             time.sleep(self.pause)
@@ -113,6 +128,7 @@ class Probe:
         self.log_weights("weights")
         rows = read_rows(module, args, kwargs)
         loss, logits = loss_and_logits(output, "labels" in rows)
+        found = isinstance(logits, torch.Tensor)
         self.log(
             "forward",
             grad=torch.is_grad_enabled(),
@@ -120,8 +136,10 @@ class Probe:
             training=all(part.training for part in module.modules()),
             rows=rows,
             loss=number(loss),
+            losses=numbers(loss),
+            outputs=logits.numel() if found else 0,
             logits=pack(logits.detach().float().cpu().numpy())
-            if isinstance(logits, torch.Tensor)
+            if found and logits.dim() == 2  # a stage that is not the last has activations
             else None,
         )
 
@@ -138,10 +156,10 @@ class Probe:
         self.spent += time.perf_counter() - start
         return found
 
-    def arrive(self, at, gradient):
+    def arrive(self, at, p, gradient):
         """Take a parameter's gradient into account before anything is done with it."""
         self.arrived += magnitudes([gradient])
-        self.local[at] += sketch(gradient)
+        self.local[at] += sketch(among_zeros(p, gradient))
         self.squares += float(torch.linalg.vector_norm(gradient, dtype=torch.float64)) ** 2
 
     def held(self) -> list[torch.Tensor]:
@@ -180,6 +198,7 @@ class Probe:
             content=self.measure(held),
             spent=spent,
         )
+        self.moments = checksum_of_moments(optimizer)
         if self.learning_rate is not None:
             held = [p for group in optimizer.param_groups for p in group["params"]]
             self.saved = [(p, p.detach().clone()) for p in held if p.grad is not None]
@@ -188,6 +207,7 @@ class Probe:
         """Replace the update by plain gradient descent, if asked to, and log the new weights."""
         if self.model is not None:
             self.log("memory", **held_bytes(list(self.named.values()), optimizer))
+            self.log("moments", before=self.moments, after=checksum_of_moments(optimizer))
         with torch.no_grad():
             for p, before in self.saved:
                 p.copy_(before - self.learning_rate * p.grad)
@@ -222,6 +242,25 @@ class Probe:
         torch.autograd.backward = backward  # Tensor.backward calls it by this name
 
 
+def inner_model(module) -> torch.nn.Module:
+    """What takes the rows in a module that passes them on to one other, or the module itself."""
+    inner = module
+    while not takes_rows(inner):
+        children = [one for one in inner.children() if next(one.parameters(), None) is not None]
+        if len(children) != 1 or next(inner.parameters(recurse=False), None) is not None:
+            return module
+        (inner,) = children
+    return inner
+
+
+def takes_rows(module) -> bool:
+    """Whether token ids are an argument of a module's own."""
+    try:
+        return ROWS[0] in inspect.signature(module.forward).parameters
+    except (TypeError, ValueError):
+        return False
+
+
 def read_rows(module, args, kwargs) -> dict[str, list]:
     """The tensors in a call of the model that describe its rows, packed."""
     try:
@@ -243,6 +282,19 @@ def loss_and_logits(output, labeled: bool) -> tuple:
     if logits is None and sequence:
         logits = sequence[1] if labeled and len(sequence) > 1 else sequence[0]
     return loss, logits
+
+
+def checksum_of_moments(optimizer) -> int:
+    """A checksum of Adam's moments of all parameters; 0 where there are none yet."""
+    states = [optimizer.state.get(p, {}) for p in parameters_of(optimizer)]
+    sums = [checksum(local(s[name])) for s in states for name in MOMENTS if name in s]
+    return zlib.crc32(json.dumps(sums).encode()) if sums else 0
+
+
+def numbers(value) -> list[float] | None:
+    """The values of a tensor of a few elements; None for anything else."""
+    few = isinstance(value, torch.Tensor) and value.dim() == 1 and value.numel() <= MOST_LOSSES
+    return value.tolist() if few else None
 
 
 def number(value) -> float | None:

@@ -1,6 +1,7 @@
 """Right submissions, each written differently from the solution."""
 
 from . import course_scripts, evaluations, pairs, samplers, tricks
+from .divided import DIVIDED_RIGHT
 from .lines import (
     EVALUATION,
     FORWARD,
@@ -9,10 +10,12 @@ from .lines import (
     WRAP,
     sampled_by,
 )
+from .pretraining import PRETRAINING_RIGHT
 from .right_gradients import GRADIENTS
 from .sharded import SHARDED_RIGHT
 from .uneven import UNEVEN_RIGHT
 from .variants import Edit, File, Variant, begun_with, replaced, script
+from .variations import VARIATIONS_RIGHT
 from .wrong_inputs import RIGHT_INPUTS
 
 OWN_LOSS = """\
@@ -184,4 +187,7 @@ RIGHT = (
     *RIGHT_INPUTS,
     *UNEVEN_RIGHT,
     *SHARDED_RIGHT,
+    *DIVIDED_RIGHT,
+    *VARIATIONS_RIGHT,
+    *PRETRAINING_RIGHT,
 )

@@ -3,7 +3,7 @@
 import inspect
 
 from . import slices
-from .lines import OPTIMIZER, STEP
+from .lines import EVALUATE, OPTIMIZER, STEP
 from .variants import MARKER, ROOT, Edit, File, Variant, replaced, script
 
 SHARDS = "common/shards.py"
@@ -24,6 +24,16 @@ REPLICATED = f'        "mesh": {MESH},\n'
 IMPORT_FSDP = "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n"
 IMPORT_MESH = "from torch.distributed.device_mesh import init_device_mesh\n"
 CLIP_CALL = "clip_grad_norm_(model.parameters(), args.max_grad_norm)"
+STATE = "common/sharded_state.py"
+WHOLE_STATE = """\
+    return get_model_state_dict(
+        model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
+"""
+OWN_STATE = "    return {name: local(p).detach() for name, p in model.named_parameters()}\n"
+SHARDS_MADE = "    shards = Shards(model, world, reduce_gradients)\n"
+COPIED = '    first = __import__("copy").deepcopy(model)\n'
+ALONE = EVALUATE.replace("evaluate(", "world.rank == 0 and evaluate(")
 TASK_2B = MARKER.sub("", (ROOT / "task2b/run_glue.py").read_text())
 
 
@@ -59,6 +69,27 @@ def with_clip(code):
 
 SHARDED_RIGHT = (
     *(Variant(f"solution_{t}", t, note="the solution") for t in ("zero1", "zero2", "fsdp")),
+    reducing(
+        "zero1_reduce_scatter",
+        "zero1",
+        slices.reduce_by_gloo,
+        "",
+        "gradients by reduce_scatter, as in ZeRO-2",
+    ),
+    reducing(
+        "zero2_reduce_scatter",
+        "zero2",
+        slices.reduce_by_gloo,
+        "",
+        "the backend's reduce_scatter",
+    ),
+    changed(
+        "fsdp_keeps_layers_gathered",
+        "fsdp",
+        (Edit(script("fsdp"), 'args.reshard_after_forward == "yes"', "False"),),
+        "",
+        "layers stay whole from their forward pass to their backward pass, and are gathered once",
+    ),
     clipping(
         "zero1_gathers_norms",
         slices.clip_by_gathered_norms,
@@ -168,5 +199,29 @@ SHARDED_WRONG = (
         with_clip(slices.clip_local_parts),
         "clipping/clipped_by_local_norm",
         "every rank clips its parts by their own norm",
+    ),
+    changed(
+        "fsdp_saves_one_part",
+        "fsdp",
+        (Edit(STATE, WHOLE_STATE, OWN_STATE),),
+        "saved/saved_wrong",
+        "rank 0 saves its part of each tensor under the tensor's name",
+    ),
+    changed(
+        "zero1_saves_too_early",
+        "zero1",
+        (
+            Edit(script("zero1"), SHARDS_MADE, COPIED + SHARDS_MADE),
+            Edit(script("zero1"), "record.finish(model)", "record.finish(first)"),
+        ),
+        "saved/saved_wrong",
+        "what is saved are the weights before the training",
+    ),
+    changed(
+        "fsdp_evaluates_on_rank_0",
+        "fsdp",
+        (Edit(script("fsdp"), EVALUATE, ALONE),),
+        "runs/hang",
+        "only rank 0 evaluates, and waits for the others' parts of the weights",
     ),
 )

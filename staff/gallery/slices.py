@@ -5,6 +5,13 @@ import torch.distributed as dist
 from torch.nn.utils import clip_grads_with_norm_
 
 
+def reduce_by_gloo(gradients, world):
+    """Right: gloo's own reduce_scatter, which moves more bytes."""
+    mine = gradients.chunk(world.size)[world.rank].clone()
+    dist.reduce_scatter_single(mine, gradients, op=dist.ReduceOp.SUM)
+    return mine / world.size
+
+
 def summed_slice(gradients, world):
     """Wrong: nothing divides."""
     dist.all_reduce(gradients, op=dist.ReduceOp.SUM)

@@ -1,15 +1,18 @@
 """All wrong submissions, and here those that do not run to their end, or do not mean to be fair."""
 
 from . import course_scripts, mistakes, pairs, tricks
+from .divided import DIVIDED_WRONG
 from .lines import (
     AVERAGE,
     SCHEDULE,
     after,
     without,
 )
+from .pretraining import PRETRAINING_WRONG
 from .sharded import SHARDED_WRONG
 from .uneven import UNEVEN_WRONG
 from .variants import MAIN, Edit, Variant, begun_with, first_of_all, replaced, script
+from .variations import VARIATIONS_WRONG
 from .wrong_endings import ENDINGS
 from .wrong_gradients import GRADIENTS
 from .wrong_inputs import WRONG_INPUTS
@@ -173,4 +176,7 @@ WRONG = (
     *course_scripts.COURSE_WRONG,
     *UNEVEN_WRONG,
     *SHARDED_WRONG,
+    *DIVIDED_WRONG,
+    *VARIATIONS_WRONG,
+    *PRETRAINING_WRONG,
 )

@@ -88,7 +88,7 @@ def test_every_flag_in_a_command_exists(name, tmp_path):
             printed = match[2].replace("--local_rank R", "--local_rank 3")
             real_data = re.compile(r"(\$GLUE_DIR|\bglue_data)/RTE\b")  # not downloaded here
             words = shlex.split(real_data.sub(str(tmp_path), printed))
-            if launched := re.search(r"--workers (\d+)", line):
+            if launched := re.search(r"--(?:workers|nodes) (\d+)", line):
                 words += ["--master_ip", "::1", "--master_port", "6585", "--local_rank", "0"]
                 words += ["--world_size", launched[1]]
             args = cli.parse_args(ROOT / match[1], argv=words, env={})
@@ -103,7 +103,7 @@ def test_the_diffs_to_read_are_short(line):
     assert result.returncode == 1
     # a whole profile, DistributedDataParallel by hand, and another kind of training
     longer = {"task4": 90, "overlap": 50, "task8": 60}
-    longer |= {"naive": 50, "tensor": 60, "library": 60}  # a model that is divided
+    longer |= {"naive": 50, "tensor": 60, "library": 66}  # a model that is divided
     assert len(changed) <= next((most for name, most in longer.items() if name in line), 30)
 
 

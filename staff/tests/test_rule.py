@@ -184,6 +184,79 @@ LESSONS = {
         "         # SOLUTION(task1): evaluate on the dev set and pass the scores to "
         "record.end_epoch",
     ],
+    ("task8", "deepspeed"): [
+        " def main(args, world):",
+        "+    deepspeed = import_deepspeed(world)",
+        "     model, data = load(args, world)",
+        "-    optimizer, scheduler, scaler = make_optimizer(model, args, data.total_steps)",
+        "-    record = PretrainingRecord(args, world, model, data, optimizer, scaler)",
+        "+    optimizer, scheduler, _ = make_optimizer(model, args, data.total_steps)",
+        "+    # SOLUTION(deepspeed): initialize the engine with model, optimizer, scheduler, "
+        "and config",
+        "+    model, *_ = deepspeed.initialize(",
+        "+        model=model, optimizer=optimizer, lr_scheduler=scheduler, "
+        "config=engine_config(args)",
+        "+    )",
+        "+    record = PretrainingRecord(args, world, model, data, optimizer, LossScale(model))",
+        "     for epoch in record.epochs():",
+        "         for batches in record.steps(data, epoch):",
+        "-            optimizer.zero_grad()",
+        "             weigh(batches, world)",
+        "                 loss = (model(**batch).loss * weight).sum()  "
+        "# of masked tokens, and of pairs",
+        "-                # SOLUTION(task8): run the backward pass of the scaled loss",
+        "-                scaler.scale(loss).backward()",
+        "-            # SOLUTION(task8): average the gradients over the ranks, as in task 2(b)",
+        "-            average_gradients(model, world)",
+        "-            # SOLUTION(task8): divide the gradients by the loss scale, "
+        "before they are clipped",
+        "-            scaler.unscale_(optimizer)",
+        "-            clip_grad_norm_(model.parameters(), args.max_grad_norm)",
+        "-            # SOLUTION(task8): update the weights, unless a gradient has overflowed",
+        "-            scaler.step(optimizer)",
+        "-            if scaler.update():  # adapts the loss scale, and returns whether weights "
+        "were updated",
+        "-                scheduler.step()",
+        "+                # SOLUTION(deepspeed): run the engine's backward pass; scale nothing",
+        "+                model.backward(loss, scale_wrt_gas=False)",
+        "+            # SOLUTION(deepspeed): let the engine average, unscale and clip, "
+        "and update the weights",
+        "+            model.step()",
+        "         # SOLUTION(task1): evaluate on the dev set and pass the scores to "
+        "record.end_epoch",
+    ],
+    ("task3", "finetune"): [
+        " def main(args, world):",
+        "+    deepspeed = import_deepspeed(world)",
+        "     model, data = load(args, world)",
+        "-    # SOLUTION(task3): wrap the model in DistributedDataParallel, with static_graph=True",
+        "-    model = DistributedDataParallel(model, static_graph=True)",
+        "     optimizer, scheduler = make_optimizer(model, args, data.total_steps)",
+        "+    # SOLUTION(finetune): initialize the engine",
+        "+    model, *_ = deepspeed.initialize(",
+        "+        model=model, optimizer=optimizer, lr_scheduler=scheduler, "
+        "config=engine_config(args)",
+        "+    )",
+        "     record = Record(args, world, model, data, optimizer)",
+        "         for batches in record.steps(data, epoch):",
+        "-            optimizer.zero_grad()",
+        "             for batch, weight in batches:  # one batch, unless gradients are accumulated",
+        "                 loss = model(**batch).loss * weight",
+        "-                # SOLUTION(task1): run the backward pass, "
+        "which fills every parameter's .grad",
+        "-                loss.backward()",
+        "-            clip_grad_norm_(model.parameters(), args.max_grad_norm)",
+        "-            # SOLUTION(task1): update the weights",
+        "-            optimizer.step()",
+        "-            scheduler.step()",
+        "+                # SOLUTION(finetune): run the engine's backward pass",
+        "+                model.backward(loss, scale_wrt_gas=False)",
+        "+            # SOLUTION(finetune): let the engine average, unscale and clip, "
+        "and update the weights",
+        "+            model.step()",
+        "         # SOLUTION(task1): evaluate on the dev set and pass the scores to "
+        "record.end_epoch",
+    ],
     ("one_f_one_b", "library"): [
         " def main(args, world):",
         "+    args.padded = True  # the schedules have buffers of one shape",
@@ -227,6 +300,8 @@ DEFINED = {
     "zero2": ["FLAGS", "reduce_gradients", "reduce_by_backend"],
     "fsdp": ["FLAGS", "shard"],
     "task8": ["weigh"],
+    "deepspeed": [],
+    "finetune": ["FLAGS"],
     "naive": ["forward", "backward"],
     "gpipe": ["forward", "backward"],
     "one_f_one_b": ["forward", "backward"],
@@ -236,6 +311,9 @@ DEFINED = {
 }
 PIPELINES = ("naive", "gpipe", "one_f_one_b", "grid", "library")
 STAGES = {"common.layers.FLAGS", "common.models.stage.Stage", "common.models.stage.clip_grad_norm"}
+SCHEDULES = ("Schedule1F1B", "ScheduleGPipe", "ScheduleInterleaved1F1B")
+ENGINES = ("deepspeed", "finetune")
+ENGINE = ("LossScale", "engine_config", "import_deepspeed")
 PARTS = ("blocks_of", "clip_grad_norm", "keep_part", "prepare")
 SHARDS = [f"common.shards.{name}" for name in ("Shards", "clip_grad_norm", "gather_weights")]
 # What of a script's imports task 1 does not have: the lesson's own tools.
@@ -257,11 +335,16 @@ IMPORTED = {
     | {f"common.pretraining.{name}" for name in ("evaluate", "load", "make_optimizer")}
     | {"common.pretraining_flags.FLAGS", "common.record.pretraining.PretrainingRecord"}
     | {"torch", "torch.distributed"},
+    "deepspeed": {f"common.engine.{name}" for name in ENGINE}
+    | {f"common.pretraining.{name}" for name in ("evaluate", "load", "make_optimizer")}
+    | {"common.pretraining_flags.FLAGS", "common.record.pretraining.PretrainingRecord"}
+    | {"task8.pretrain.weigh"},
+    "finetune": {f"common.engine.{name}" for name in ENGINE[1:]} | {"common.flags.Flag"},
     **dict.fromkeys(PIPELINES, STAGES),
     "library": STAGES
     | {"common.flags.Flag", "torch"}
     | {f"common.models.scheduled.{name}" for name in ("alike", "pipeline_stage")}
-    | {f"torch.distributed.pipelining.{name}" for name in ("Schedule1F1B", "ScheduleGPipe")},
+    | {f"torch.distributed.pipelining.{name}" for name in SCHEDULES},
     "grid": STAGES - {"common.layers.FLAGS"}
     | {"common.gradients.flat_gradients", "common.layers.GRID_FLAGS", "torch.distributed"},
     "tensor": {f"common.models.tensor_parallel.{name}" for name in PARTS}
@@ -277,11 +360,13 @@ NOT_IMPORTED["task8"] = {
     *("common.load.load", "common.models.evaluate.evaluate", "common.record.record.Record"),
     *("common.models.optimizer.make_optimizer", "torch.nn.utils.clip_grad_norm_"),
 }
+NOT_IMPORTED["deepspeed"] = NOT_IMPORTED["task8"]
+NOT_IMPORTED["finetune"] = {"torch.nn.utils.clip_grad_norm_"}
 # The most lines that may differ, docstrings aside, and the most that a script may have.
 CHANGED = {"task2a": 20, "task2b": 16, "overlap": 36, "task3": 4, "task4": 70, "task5": 10}
 CHANGED |= {"uneven_ddp": 2, "zero1": 36, "zero2": 20, "fsdp": 24, "task8": 40}
 CHANGED |= {"naive": 28, "gpipe": 10, "one_f_one_b": 5, "grid": 14, "tensor": 42}
-CHANGED["library"] = 60
+CHANGED |= {"library": 64, "deepspeed": 42, "finetune": 30}
 LENGTH = {"task4": 100, "overlap": 80, "zero2": 64, "one_f_one_b": 62, "grid": 74, "tensor": 84}
 
 
@@ -367,7 +452,7 @@ def test_a_step_does_its_parts_in_order(task):
     passes = ["forward_backward"] if task == "library" else passes
     parts = ["optimizer.zero_grad", *passes, "average_gradients"]
     sharded = {"zero1": "Shards", "zero2": "Shards", "fsdp": "shard", "tensor": "divide"}
-    sharded |= dict.fromkeys(PIPELINES, "Stage")
+    sharded |= dict.fromkeys(PIPELINES, "Stage") | dict.fromkeys(ENGINES, "deepspeed.initialize")
     gathers = task in ("zero1", "zero2")
     own = gathers or task in (*PIPELINES, "tensor")
     parts += ["clip_grad_norm" if own else "clip_grad_norm_", "optimizer.step"]
@@ -375,6 +460,8 @@ def test_a_step_does_its_parts_in_order(task):
     if task == "task8":
         parts[2:3] = ["scaler.scale(loss).backward"]
         parts[4:6] = ["scaler.unscale_", "clip_grad_norm_", "scaler.step", "scaler.update"]
+    if task in ENGINES:
+        parts = ["deepspeed.initialize", "model.backward", "model.step"]
     called = {ast.unparse(node.func) for node in ast.walk(main) if isinstance(node, ast.Call)}
     averages = "average_gradients" in called
     assert averages == (task in ("task2a", "task2b", "overlap", "task4", "task5", "grid", "task8"))

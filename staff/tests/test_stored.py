@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common.tasks import TASKS
+from common.tasks import SCRIPTS
 from grading import inputs, rubric, stored
 from grading.checks.graded_task import GradedTask
 from grading.hand_in.carry import carry
@@ -25,15 +25,16 @@ CLIP = "clip_grad_norm_(model.parameters(), args.max_grad_norm)\n"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "workers"), [("task1", 1), ("task2b", 4)])
+@pytest.mark.parametrize(("task", "workers"), [("task1", 1), ("task2b", 4), ("naive", 1)])
 def test_the_stored_numbers_are_the_references(task, workers):
     with Session() as session:
         batch = inputs.TOTAL_BATCH // workers
         tolerances = rubric.load_tolerances()
-        graded = GradedTask(TASKS[task], workers, batch, tolerances, session.known)
+        _, parts = inputs.division(SCRIPTS[task], session.workers)
+        graded = GradedTask(SCRIPTS[task], workers, batch, tolerances, session.known, parts)
         runner = Runner(ROOT, read_mapping(ROOT), session)
         evidence = runner.run_setting(graded, inputs.SETTINGS["plain"])
-        found, details = stored.reference("plain", evidence.seen)
+        found, details = stored.reference("plain", evidence.seen, inputs.model_for(SCRIPTS[task]))
         right = evidence.reference
         assert found["names"] == right["names"]
         assert len(found["loss"]) == len(right["loss"]) == 5

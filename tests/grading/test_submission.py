@@ -9,9 +9,11 @@ from grading.results import FAILED, PASSED
 import pytest
 
 CHECKS = [*rubric.load(), *rubric.load_further()]
+SLOW = {"task2a": [pytest.mark.slow], "task3": [pytest.mark.slow]}  # 50 seconds each
+PARAMETERS = [pytest.param(c, id=c.id, marks=SLOW.get(c.task, [])) for c in CHECKS]
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=[check.id for check in CHECKS])
+@pytest.mark.parametrize("check", PARAMETERS)
 def test_check(check, submission, graded):
     result = submission.check(check)
     graded.append(result)
