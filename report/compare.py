@@ -15,7 +15,7 @@ from common.record.format import PHASES, difference
 from common.tables import text_table
 from common.units import after_epoch
 from report import figures
-from report.runs import Run, load_run
+from report.runs import Run, largest_gap, load_run
 from report.style import COLORS, HATCHES, LINES, SMALL, WIDTH, label_ticks, pyplot
 
 SETTINGS = (  # flags that change the losses, besides the batch and the number of steps
@@ -48,8 +48,7 @@ def losses_table(runs: Sequence[Run], heads: list[str]) -> str:
     gaps = []
     for run in runs:
         steps = min(run.full_steps, runs[0].full_steps)
-        pairs = zip(run.losses[:steps], first[:steps], strict=True)
-        gaps.append(f"{max(abs(a - b) for a, b in pairs):.1e}" if steps else "-")
+        gaps.append(f"{largest_gap(run.losses[:steps], first[:steps]):.1e}" if steps else "-")
     rows.append(["max |difference|, first epoch", *gaps])
     table = text_table("loss, the mean over all workers' examples", heads, rows)
     return "\n".join([table.rstrip("\n"), *unlike(runs), ""])

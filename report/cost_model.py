@@ -6,7 +6,8 @@ way, N workers, the latency-bandwidth ("alpha-beta") model has
     compute          f + e b                      seconds, on a machine per worker
     gather+scatter   2 (N-1) (S/B + a k)          all through rank 0's link, in k slices
     ring all_reduce  2 (N-1) (S/(N B) + a)        a piece of 1/N per message
-    all_gather       half of that; all_to_all, too; gloo's reduce_scatter as much (ZeRO and FSDP)
+    all_gather       half of that; all_to_all, too; gloo's reduce_scatter as much (ZeRO and FSDP,
+                     which gathers the weights twice, for the forward and the backward pass)
     DDP              each bucket's ring as soon as its gradients are there, under the backward pass
 
 and each worker spends c S seconds of its cores' time on handling what it sends and receives. In the
@@ -68,6 +69,8 @@ class Model:
         handling = sharing * self.handling * self.gradient_bytes
         if not BY_KEY[task].overlaps:
             return compute + handling + self.network(task, workers, rate)
+        if BY_KEY[task].sharded:  # whole layers are fetched while others compute, in both passes
+            return max(compute, self.network(task, workers, rate)) + handling
         return max(compute + handling, self.overlapped(task, workers, compute, rate) + handling)
 
     def overlapped(self, task: str, workers: int, compute: float, rate: str) -> float:
@@ -99,6 +102,7 @@ def network_terms(task: str, workers: int, size: int) -> tuple[float, int]:
     bucket = 4 * BUCKET if "all_gather" in collectives else DDP_BUCKET
     buckets = 1 if BY_KEY[task].by_hand else -(-size // bucket)
     halves = sum(HALVES[collective] for collective in collectives)
+    halves += "weights" in BY_KEY[task].sharded
     return halves * others / workers * size, halves * others * buckets
 
 

@@ -1,7 +1,7 @@
 """Reads what runs write: run.json, the steps and the memory of every rank, the traffic."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,6 +98,11 @@ def load_memory(folder: Path, workers: int) -> list[dict]:
     for file, held in zip(files, memory, strict=True):
         check(held, MEMORY, file.name)
     return memory
+
+
+def largest_gap(some: Sequence[float], others: Sequence[float]) -> float:
+    """The largest difference between the losses of two runs, step by step."""
+    return max(abs(one - other) for one, other in zip(some, others, strict=True))
 
 
 def reason(error: Exception) -> str:

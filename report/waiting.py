@@ -55,9 +55,13 @@ def computing_of(seconds: dict[str, float]) -> float:
 def draw(runs: Sequence[Run], steps: int) -> Any:
     """Each worker's computing and waiting in the last steps, all workers' ends being one."""
     figure, axes = pyplot().subplots(
-        len(runs), 1, figsize=(WIDTH, 0.6 + 1.5 * len(runs)), sharex=True, squeeze=False,
+        len(runs),
+        1,
+        figsize=(WIDTH, 0.6 + 1.5 * len(runs)),
+        sharex=True,
+        squeeze=False,
         layout="constrained",
-    )  # fmt: skip
+    )
     for axis, run, name in zip(axes[:, 0], runs, names_of(runs), strict=True):
         for rank, lines in enumerate(run.steps):
             for kind, spans in spans_of(run, lines[-steps:], steps).items():

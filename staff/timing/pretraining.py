@@ -1,10 +1,11 @@
-"""Task 8's loop beside Hugging Face's Trainer on the same rows: the ratio of their times.
+"""Task 8's loop beside Hugging Face's Trainer and DeepSpeed's engine: the ratio of their times.
 
     python -m staff.timing.pretraining --data_dir runs/corpus [--rounds 3] [--steps 30]
 
-Each round runs both once, in turn, with one worker, so that whatever else the machine does affects
-both alike. Further flags go to both, such as --config_name or --dropout. The Trainer needs the
-package accelerate (`make bench-peers` installs it).
+Each round runs all of them once, in turn, on the same rows with one worker, so that whatever else
+the machine does affects them alike. Further flags go to all, such as --config_name or --dropout.
+The Trainer needs the package accelerate (`make bench-peers` installs it), and the engine DeepSpeed
+(`make deepspeed`); one without its package is left out.
 """
 
 import argparse
@@ -14,13 +15,19 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from common.commands import program
 from common.tables import markdown_table
 from experiments.command import KIT
 
-SCRIPTS = {"ours": "task8/pretrain.py", "Trainer": "staff/timing/pretraining_peer.py"}
+SCRIPTS = {
+    "ours": "task8/pretrain.py",
+    "Trainer": "staff/timing/pretraining_peer.py",
+    "DeepSpeed": "task8/pretrain_deepspeed.py",
+}
+NEEDS = {"Trainer": "accelerate", "DeepSpeed": "deepspeed"}
 
 
 def seconds_of(way: str, flags: list[str], folder: Path) -> float:
@@ -28,7 +35,7 @@ def seconds_of(way: str, flags: list[str], folder: Path) -> float:
     command = [sys.executable, str(KIT / SCRIPTS[way]), *flags, "--output_dir", str(folder)]
     env = {**os.environ, "PYTHONPATH": str(KIT)}
     subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL, cwd=KIT)
-    if way == "ours":
+    if way != "Trainer":
         lines = (folder / "steps.rank0.jsonl").read_text().splitlines()
         seconds = [json.loads(line)["seconds"]["total"] for line in lines]
     else:
@@ -47,14 +54,16 @@ def main(argv: list[str] | None = None) -> int:
     flags += ["--data_dir", str(Path(args.data_dir).resolve()), "--save_strategy", "no"]
     flags += ["--max_steps", str(args.steps)]
     flags += [] if "--dropout" in flags else ["--dropout", "0"]
-    found = {way: [] for way in SCRIPTS}
+    found = {way: [] for way in SCRIPTS if way not in NEEDS or find_spec(NEEDS[way])}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(args.rounds):
-            for way in SCRIPTS:
+            for way in found:
                 found[way].append(seconds_of(way, flags, Path(folder) / f"{way}{number}"))
-    ratios = [b / a for a, b in zip(found["ours"], found["Trainer"], strict=True)]
-    rows = [(way, *(f"{each:.3f} s" for each in found[way])) for way in SCRIPTS]
-    rows.append(("Trainer / ours", *(f"{each:.2f}" for each in ratios)))
+    ours = found["ours"]
+    rows = [(way, *(f"{each:.3f} s" for each in found[way])) for way in found]
+    for way in list(found)[1:]:
+        ratios = (theirs / own for own, theirs in zip(ours, found[way], strict=True))
+        rows.append((f"{way} / ours", *(f"{each:.2f}" for each in ratios)))
     rounds = (f"round {number + 1}" for number in range(args.rounds))
     print(markdown_table(("median step", *rounds), rows))
     return 0
