@@ -56,7 +56,7 @@ def load_splits(args, glue_task, tokenizer):
             tokenizer,
             args.max_seq_length,
             overwrite=args.overwrite_cache,
-            lock_seconds=min(LOCK_SECONDS, args.timeout / 3),  # others wait for this rank meanwhile
+            lock_seconds=min(LOCK_SECONDS, args.timeout / 6),  # others wait for this rank meanwhile
         )
         for split in splits
     }
