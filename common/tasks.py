@@ -75,6 +75,11 @@ class Task:
         return self.schedule == "1f1b"
 
     @property
+    def waits(self) -> bool:
+        """Whether its workers wait for each collective, and compute nothing meanwhile."""
+        return self.by_hand or (bool(self.sharded) and not self.overlaps)
+
+    @property
     def folder(self) -> str:
         """Its folder in the repository."""
         return self.script.partition("/")[0]

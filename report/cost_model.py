@@ -7,7 +7,10 @@ way, N workers, the latency-bandwidth ("alpha-beta") model has
     gather+scatter   2 (N-1) (S/B + a k)          all through rank 0's link, in k slices
     ring all_reduce  2 (N-1) (S/(N B) + a)        a piece of 1/N per message
     all_gather       half of that; all_to_all, too; gloo's reduce_scatter as much (ZeRO and FSDP,
-                     which gathers the weights twice, for the forward and the backward pass)
+                     which gathers the weights twice, for the forward and the backward pass, and
+                     on a CPU waits for each)
+    exchanges        t times as much besides, where two workers send to each other at once: with
+                     gloo their halves take turns (all_to_all, and all_gather of two workers)
     DDP              each bucket's ring as soon as its gradients are there, under the backward pass
 
 and each worker spends c S seconds of its cores' time on handling what it sends and receives. In the
@@ -20,6 +23,7 @@ overlap).
 """
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -45,6 +49,7 @@ class Model:
     example: float  # e: of each example
     latency: float  # a: of each message
     line: float  # of a byte, as a multiple of 1/B: headers, and what shaping costs
+    turns: float  # t: of a byte of an exchange, as a multiple of 1/B, besides
     handling: float  # c: of a byte of gradients, on the worker's cores
     forward: float  # the share of the compute time that is before the backward pass
     backward: float  # the share of the backward pass
@@ -58,8 +63,9 @@ class Model:
     def network(self, task: str, workers: int, rate: str, size: int | None = None) -> float:
         """Seconds that the network takes to average `size` bytes (default: all gradients)."""
         size = self.gradient_bytes if size is None else size
-        pieces, messages = network_terms(task, workers, size)
-        return self.line * pieces / bytes_per_second(rate) + self.latency * messages
+        pieces, exchanged, messages = network_terms(task, workers, size)
+        line = self.line * pieces + self.turns * exchanged
+        return line / bytes_per_second(rate) + self.latency * messages
 
     def seconds(self, task: str, workers: int, batch: float, rate: str, sharing: int = 1) -> float:
         """Seconds of an iteration; `sharing` workers share one machine's cores."""
@@ -67,10 +73,8 @@ class Model:
         if workers == 1:
             return compute
         handling = sharing * self.handling * self.gradient_bytes
-        if not BY_KEY[task].overlaps:
+        if BY_KEY[task].sharded or not BY_KEY[task].overlaps:
             return compute + handling + self.network(task, workers, rate)
-        if BY_KEY[task].sharded:  # whole layers are fetched while others compute, in both passes
-            return max(compute, self.network(task, workers, rate)) + handling
         return max(compute + handling, self.overlapped(task, workers, compute, rate) + handling)
 
     def overlapped(self, task: str, workers: int, compute: float, rate: str) -> float:
@@ -91,31 +95,33 @@ class Model:
         return self.compute(batch) / self.seconds(task, workers, batch, rate)
 
 
-def network_terms(task: str, workers: int, size: int) -> tuple[float, int]:
-    """(bytes through the busiest link one after the other, messages one after the other)."""
+def network_terms(task: str, workers: int, size: int) -> tuple[float, float, int]:
+    """(bytes through the busiest link in turn, of these in exchanges of two, messages in turn)."""
     from common.gradients import SLICE  # imports torch, which takes seconds
     from common.shards import BUCKET
 
     others, collectives = workers - 1, BY_KEY[task].collectives
     if "gather" in collectives:  # all through the root
-        return 2 * others * size, 2 * others * -(-size // (4 * SLICE))
+        return 2 * others * size, 0, 2 * others * -(-size // (4 * SLICE))
     bucket = 4 * BUCKET if "all_gather" in collectives else DDP_BUCKET
     buckets = 1 if BY_KEY[task].by_hand else -(-size // bucket)
-    halves = sum(HALVES[collective] for collective in collectives)
-    halves += "weights" in BY_KEY[task].sharded
-    return halves * others / workers * size, halves * others * buckets
+    passes = Counter({collective: HALVES[collective] for collective in collectives})
+    passes["all_gather"] += "weights" in BY_KEY[task].sharded
+    halves, half = passes.total(), others / workers * size
+    in_turns = passes["all_to_all"] + passes["all_gather"] * (workers == 2)
+    return halves * half, in_turns * half, halves * others * buckets
 
 
 def calibrate(cells: list[dict]) -> tuple[Model, list[dict]]:
     """The Model from a few cells, and those cells: one worker's, and others' at one rate.
 
-    The others are of the tasks that synchronize by hand, whose waiting is measured as such.
+    The others are of the tasks that wait for each collective: their waiting is measured as such.
 
     The rate is the middle one, the workers are the fewest and the most, the batch the smallest.
     Least squares of the relative errors, no cost below 0. Raises UserError where cells are missing.
     """
     alone = [cell for cell in cells if cell["workers"] == 1]
-    many = [cell for cell in cells if cell["workers"] > 1 and BY_KEY[cell["task"]].by_hand]
+    many = [cell for cell in cells if cell["workers"] > 1 and BY_KEY[cell["task"]].waits]
     if len({cell["batch"] for cell in alone}) < 2 or not many:
         raise UserError(
             "to calibrate, a sweep needs one worker at two batch sizes, and a task that "
@@ -137,9 +143,10 @@ def calibrate(cells: list[dict]) -> tuple[Model, list[dict]]:
     rows = []
     for cell in used:
         size, workers = cell["gradient_bytes"], cell["workers"]
-        pieces, messages = network_terms(cell["task"], workers, size)
-        rows.append((messages, pieces / bytes_per_second(cell["rate"]), workers * size))
-    latency, line, handling = fit(rows, [cell["seconds"]["sync"] for cell in used])
+        pieces, exchanged, messages = network_terms(cell["task"], workers, size)
+        lines = (each / bytes_per_second(cell["rate"]) for each in (pieces, exchanged))
+        rows.append((messages, *lines, workers * size))
+    latency, line, turns, handling = fit(rows, [cell["seconds"]["sync"] for cell in used])
     one = max(alone, key=lambda cell: cell["batch"])
     share = {phase: seconds / one["seconds"]["total"] for phase, seconds in one["seconds"].items()}
     return Model(
@@ -147,6 +154,7 @@ def calibrate(cells: list[dict]) -> tuple[Model, list[dict]]:
         example=example,
         latency=latency,
         line=line,
+        turns=turns,
         handling=handling,
         forward=share["data"] + share["forward"],
         backward=share["backward"],

@@ -67,7 +67,8 @@ def costs(model: Model, used: int) -> list[str]:
     return [
         f"calibrated on {used} cells:",
         f"- compute: {model.fixed:.3f} s + {model.example:.4f} s per example, on all cores",
-        f"- network: {model.latency * 1e3:.2f} ms per message + {model.line:.3f} x bytes / rate",
+        f"- network: {model.latency * 1e3:.2f} ms per message + {model.line:.3f} x bytes / rate "
+        f"({model.line + model.turns:.3f} x where two workers exchange)",
         f"- handling: {model.handling * 1e9:.2f} ns per byte of gradients",
     ]
 

@@ -15,7 +15,9 @@ class Clock:
     `backward` ends with the last gradient. What follows until the optimizer's step is `sync` where
     there are several workers: averaging by hand, or what DistributedDataParallel still waits for,
     and clipping; for a stage of a pipeline, also its waiting for other stages. One worker has
-    nothing to synchronize: its clipping counts as `update`.
+    nothing to synchronize: its clipping counts as `update`. Where weights are sharded by hand, all
+    that the workers wait for each other is `sync`: when a bucket's gradients are reduced, which is
+    within the backward pass, and when the weights are gathered, after the update.
 
     On a GPU every phase but `backward` ends with a CPU-GPU sync point; where `backward` ends is
     measured by a CUDA event.
@@ -29,6 +31,10 @@ class Clock:
         self.outputs = []
         self.last = 0.0  # when the last phase ended
         self.last_gradient = None  # when the newest gradient was ready; None before the first
+        self.gradient_came = 0.0  # when it was computed
+        self.reducing = 0.0  # seconds that workers have waited within the backward pass
+        trained = (p for group in optimizer.param_groups for p in group["params"])
+        self.sharded = world.size > 1 and any(hasattr(p, "whole_size") for p in trained)
         self.event = torch.cuda.Event(enable_timing=True) if self.cuda else None
         for stage in getattr(model, "chunks", [model]):
             inner: Any = getattr(stage, "module", stage)  # even if a wrapper is not called
@@ -37,7 +43,11 @@ class Clock:
         for p in model.parameters():
             if p.requires_grad:
                 p.register_post_accumulate_grad_hook(self.after_gradient)
+            if p.requires_grad and self.sharded:
+                p.register_hook(self.before_gradient)
         optimizer.register_step_pre_hook(self.before_update)
+        if self.sharded:
+            optimizer.register_step_post_hook(lambda *_: self.lap("update"))
 
     def start(self):
         """Begin an iteration."""
@@ -50,6 +60,10 @@ class Clock:
         now = self.now()
         self.seconds[phase] += now - self.last
         self.last = now
+
+    def end(self):
+        """End an iteration."""
+        self.lap("sync" if self.sharded else "update")
 
     def now(self):
         """Seconds on the clock, once the GPU has finished what it was given."""
@@ -78,11 +92,17 @@ class Clock:
         self.end_backward()
         self.lap("sync")
 
+    def before_gradient(self, _):
+        """A gradient of sharded weights has been computed; it may complete a bucket."""
+        self.gradient_came = time.perf_counter()
+
     def after_gradient(self, _):
         """Note when a gradient is ready: the last one to do so ends the backward pass."""
         if self.event:
             self.event.record()
         self.last_gradient = time.perf_counter()
+        if self.sharded:
+            self.reducing += self.last_gradient - self.gradient_came
 
     def before_update(self, *_):
         """The optimizer's step begins."""
@@ -100,7 +120,8 @@ class Clock:
             end.record()
             end.synchronize()
             waited = self.event.elapsed_time(end) / 1000
-        waited = min(waited, self.last - before)
+        waited = min(waited + self.reducing, self.last - before)
+        self.reducing = 0.0
         self.seconds["backward"] -= waited
         self.seconds[self.after_gradients] += waited
         self.last_gradient = None

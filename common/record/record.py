@@ -103,7 +103,7 @@ class Record:
         for batches in steps:
             self.clock.lap("data")
             yield batches
-            self.clock.lap("update")
+            self.clock.end()
             self.end_step(epoch, batches)
             if self.schedule.finished:
                 return

@@ -76,7 +76,7 @@ def iteration(now, workers, batches=1, sleep_after=0.0):
     now.advance(16)  # averaging and clipping
     optimizer.step()
     now.advance(32)  # the scheduler
-    watch.lap("update")
+    watch.end()
     return watch.seconds, watch
 
 
@@ -100,6 +100,27 @@ def test_accumulated_batches_are_added_up(now):
     seconds, watch = iteration(now, workers=4, batches=3, sleep_after=64)
     assert seconds == by_phase(8, 3, 12, 3 * 64 + 16, 32)
     assert [output.loss.item() for output in watch.outputs] == [2.0] * 3
+
+
+@pytest.mark.parametrize(("workers", "sync", "update"), [(4, 2 * 64 + 16 + 128, 0), (1, 0, 144)])
+def test_reducing_and_gathering_sharded_weights_is_sync(now, workers, sync, update):
+    model = Model(now)
+    for p in (model.first, model.second):
+        p.register_post_accumulate_grad_hook(lambda _: now.advance(64 * (workers > 1)))
+    piece = torch.nn.Parameter(torch.tensor(1.0))
+    piece.whole_size = 4
+    optimizer = torch.optim.SGD([piece])
+    world = SimpleNamespace(size=workers, device=torch.device("cpu"))
+    watch = Clock(world, model, optimizer)
+    watch.start()
+    now.advance(8)
+    watch.lap("data")
+    model().loss.backward()
+    now.advance(16)  # clipping
+    optimizer.step()
+    now.advance(128)  # gathering the weights
+    watch.end()
+    assert watch.seconds == by_phase(8, 1, 4, sync, update)
 
 
 def test_only_training_is_timed(now):

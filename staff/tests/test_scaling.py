@@ -21,6 +21,7 @@ MODEL = Model(
     example=0.01,
     latency=1e-3,
     line=1.05,
+    turns=0.7,
     handling=2e-9,
     forward=0.3,
     backward=0.6,
@@ -55,7 +56,7 @@ def cells(model):
     return alone + [
         cell(model, task, workers, batch, rate)
         for rate in ("100mbit", "1gbit", "10gbit")
-        for task in ("2a", "2b", "3")
+        for task in ("2a", "2b", "3", "zero1", "zero2")
         for workers, batch in ((2, 32), (2, 16), (4, 16))
     ]
 
@@ -78,13 +79,24 @@ def test_sharding_moves_an_all_reduce_more_or_less():
     assert ring == pytest.approx(1e-3 * 2 * 3, rel=0.01)  # messages alone, of one bucket
     assert second == pytest.approx(ring * 20, rel=0.01)  # of 20 buckets of 4 MiB
     assert third == pytest.approx(second * 1.5, rel=0.01)
-    bare = replace(MODEL, latency=0)
+    bare = replace(MODEL, latency=0, turns=0)
     line = 1.05 * 3 / 4 * 80e6 / 125e6
     halves = {"2b": 2, "zero1": 3, "zero2": 2, "fsdp": 4}
     assert {t: bare.network(t, 4, SLOW) / line for t in halves} == pytest.approx(halves)
     assert bare.seconds("zero2", 4, 64, SLOW) == pytest.approx(bare.seconds("2b", 4, 64, SLOW))
-    slow = replace(bare, handling=0)  # so that the network is all that a step waits for
-    assert slow.seconds("fsdp", 4, 1, SLOW) == max(slow.compute(1), slow.network("fsdp", 4, SLOW))
+    slow = replace(bare, handling=0)
+    assert slow.seconds("fsdp", 4, 1, SLOW) == slow.compute(1) + slow.network("fsdp", 4, SLOW)
+
+
+@pytest.mark.parametrize(
+    ("task", "workers", "in_turns"),
+    [("2b", 2, 0), ("zero1", 4, 0), ("zero1", 2, 1), ("zero2", 4, 1), ("zero2", 2, 2)],
+)
+def test_two_workers_that_exchange_take_turns(task, workers, in_turns):
+    bare = replace(MODEL, latency=0)
+    half = 80e6 * (workers - 1) / workers / 125e6
+    without = replace(bare, turns=0).network(task, workers, SLOW)
+    assert bare.network(task, workers, SLOW) - without == pytest.approx(0.7 * half * in_turns)
 
 
 def test_one_worker_only_computes():
@@ -110,7 +122,7 @@ def test_calibration_finds_the_costs_again():
     assert {c["rate"] for c in used if c["workers"] > 1} == {"1gbit"}
     assert not any(c["task"] == "3" for c in used)
     rows = check(found, [c for c in made if c not in used and c["workers"] > 1])
-    assert len(rows) == 27 - 4
+    assert len(rows) == 45 - 8
     assert accuracy(rows) == pytest.approx((0, 0), abs=0.01)
     assert {row["limit"] for row in rows} == {"network", "cores"}
 
@@ -160,7 +172,7 @@ def test_the_report_of_a_sweep(tmp_path, capsys):
     for bert in ("BERT-base, 438 MB", "BERT-large, 1341 MB"):
         assert written.count(bert) == 2
         assert written.count("worst") >= 4  # the error is given with every prediction
-    assert written.count("| 10gbit |") == 9 + 2 * 2 * 3  # cells; predictions
+    assert written.count("| 10gbit |") == 15 + 2 * 2 * 3  # cells; predictions
     for name in ("time", "speedup", "traffic", "model"):
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
         assert (tmp_path / f"{name}.svg").read_text().startswith("<?xml")

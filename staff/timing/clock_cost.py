@@ -41,7 +41,7 @@ def trainer(hooks: bool, examples: int):
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if clock:
-            clock.lap("update")
+            clock.end()
         return time.perf_counter() - start
 
     return iterate
