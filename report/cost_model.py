@@ -116,9 +116,9 @@ def calibrate(cells: list[dict]) -> tuple[Model, list[dict]]:
     """The Model from a few cells, and those cells: one worker's, and others' at one rate.
 
     The others are of the tasks that wait for each collective: their waiting is measured as such.
-
-    The rate is the middle one, the workers are the fewest and the most, the batch the smallest.
-    Least squares of the relative errors, no cost below 0. Raises UserError where cells are missing.
+    The rate is the middle one (of two, the faster), the workers are the fewest and the most, the
+    batch the smallest. Least squares of the relative errors, no cost below 0. Raises
+    UserError where cells are missing.
     """
     alone = [cell for cell in cells if cell["workers"] == 1]
     many = [cell for cell in cells if cell["workers"] > 1 and BY_KEY[cell["task"]].waits]
@@ -134,7 +134,7 @@ def calibrate(cells: list[dict]) -> tuple[Model, list[dict]]:
     used = [
         cell
         for cell in many
-        if (cell["rate"], cell["batch"]) == (rates[(len(rates) - 1) // 2], least)
+        if (cell["rate"], cell["batch"]) == (rates[len(rates) // 2], least)
         and cell["workers"] in ends
     ]
     fixed, example = fit(

@@ -21,6 +21,8 @@ import tokenizers
 import torch
 import transformers
 from tqdm import tqdm
+from transformers.tokenization_utils_base import TruncationStrategy
+from transformers.utils import PaddingStrategy
 
 FORMAT = 1  # of the cache; raise it whenever the same file and tokenizer would give other tensors
 LOCK_SECONDS = 120.0  # how long to wait for a process that builds the cache without progress
@@ -182,23 +184,36 @@ def tokenize(chunks, tokenizer, max_length):
     offsets, labels = array("q", [0]), []
     for chunk in chunks:
         text_a, text_b, label = zip(*chunk, strict=True)
-        encoded = tokenizer(
-            list(text_a),
-            None if text_b[0] is None else list(text_b),
-            truncation="longest_first",
-            max_length=max_length,
-            return_attention_mask=False,
-        )
         labels += label
-        for row in encoded["input_ids"]:
-            offsets.append(offsets[-1] + len(row))
-        for name in names:
-            flat[name].extend(itertools.chain.from_iterable(encoded[name]))
+        texts = text_a if text_b[0] is None else zip(text_a, text_b, strict=True)
+        for row in encode(tokenizer, list(texts), max_length):
+            ids = row.ids
+            offsets.append(offsets[-1] + len(ids))
+            flat["input_ids"].extend(ids)
+            if "token_type_ids" in flat:
+                flat["token_type_ids"].extend(row.type_ids)
     tensors = {name: torch.frombuffer(flat[name], dtype=torch.int32) for name in names}
     tensors["offsets"] = torch.frombuffer(offsets, dtype=torch.int64)
     if labels[0] is not None:
         tensors["labels"] = torch.tensor(labels)
     return tensors
+
+
+def encode(tokenizer, texts, max_length):
+    """What a tokenizer makes of texts or pairs, without the lists that a call of it returns.
+
+    These take as long as tokenizing itself.
+    """
+    tokenizer.set_truncation_and_padding(
+        padding_strategy=PaddingStrategy.DO_NOT_PAD,
+        truncation_strategy=TruncationStrategy.LONGEST_FIRST,
+        max_length=max_length,
+        stride=0,
+        pad_to_multiple_of=None,
+        padding_side=None,
+    )
+    tokenizer.backend_tokenizer.encode_special_tokens = tokenizer.split_special_tokens
+    return tokenizer.backend_tokenizer.encode_batch_fast(texts)
 
 
 def cache_key(glue_task, split, file_digest, tokenizer, max_length):
