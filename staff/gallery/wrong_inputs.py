@@ -7,14 +7,11 @@ from .lines import EVALUATION, FIRST_LOSSES, FORWARD, LOADER, RECORD, SAMPLER, S
 from .variants import MAIN, Edit, Variant, begun_with, replaced, script
 
 FEATURES, BERT = "common/data/features.py", "common/models/bert.py"
-PAIR = "            list(text_a),\n            None if text_b[0] is None else list(text_b),\n"
-JOINED = '            [f"{a} {b}" for a, b in zip(text_a, text_b, strict=True)],\n'
-LONGEST = 'truncation="longest_first"'
-MOST = "            max_length=max_length,\n            return_attention_mask"
-IDS = "itertools.chain.from_iterable(encoded[name])"
-CUT = "token for row in encoded[name] for token in row[:max_length]"
-LENGTHS = "offsets.append(offsets[-1] + len(row))"
-CUT_LENGTHS = "offsets.append(offsets[-1] + min(len(row), max_length))"
+PAIR = "zip(text_a, text_b, strict=True)"
+JOINED = f'[f"{{a}} {{b}}" for a, b in {PAIR}]'
+LONGEST = "TruncationStrategy.LONGEST_FIRST"
+MOST = "        max_length=max_length,\n        stride"
+IDS, TYPES = "= row.ids", "row.type_ids"
 UNTYPED = '**{k: v for k, v in batch.items() if k != "token_type_ids"}'
 FLIPPED = '**batch | {"labels": 1 - batch["labels"]}'
 PREDICTED = "model(**inputs)"
@@ -212,7 +209,7 @@ INPUTS = (
     wrong(
         "texts_swapped",
         "task2a",
-        tokenized((PAIR, PAIR.replace("_a", "_c").replace("_b", "_a").replace("_c", "_b"))),
+        tokenized((PAIR, "zip(text_b, text_a, strict=True)")),
         "loss/texts_swapped",
         "the second sentence comes first",
     ),
@@ -226,7 +223,7 @@ INPUTS = (
     wrong(
         "second_text_missing",
         "task2b",
-        tokenized((PAIR, "            list(text_a),\n")),
+        tokenized((PAIR, "text_a")),
         "loss/text_missing",
         "the model reads the first sentence only",
     ),
@@ -240,7 +237,10 @@ INPUTS = (
     wrong(
         "separator_cut_off",
         "task1",
-        tokenized((LONGEST, "truncation=False"), (IDS, CUT), (LENGTHS, CUT_LENGTHS)),
+        tokenized(
+            (LONGEST, "TruncationStrategy.DO_NOT_TRUNCATE"),
+            *((ids, f"{ids}[:max_length]") for ids in (IDS, TYPES)),
+        ),
         "loss/wrong_truncation",
         "long rows lose their last tokens, and with them the final separator",
     ),
@@ -297,7 +297,7 @@ RIGHT_INPUTS = (
     Variant(
         "cuts_the_first_text",
         "task1",
-        tokenized((LONGEST, 'truncation="only_first"')),
+        tokenized((LONGEST, "TruncationStrategy.ONLY_FIRST")),
         note="of long rows only the first sentence is cut",
     ),
     Variant(
