@@ -26,7 +26,12 @@ from torch.distributed.tensor import DTensor, Shard
 
 def is_cut(tensor: torch.Tensor) -> bool:
     """Whether this rank holds only a part of a parameter: FSDP's, or a slice of a bucket."""
-    return isinstance(tensor, DTensor) or hasattr(tensor, "whole_size")
+    return isinstance(tensor, DTensor) or is_slice(tensor)
+
+
+def is_slice(p: torch.Tensor) -> bool:
+    """Whether a parameter of the optimizer is this rank's slice of a bucket (common.shards)."""
+    return hasattr(p, "whole_size")
 
 
 def size_of(p: Any) -> int:
@@ -105,7 +110,7 @@ def placed(tensor: torch.Tensor, p: Any, mesh: DeviceMesh) -> torch.Tensor:
     """A tensor of a part's state as a part of the whole's, without the zeros that end a slice."""
     if tensor.dim() and is_part(p):
         return DTensor.from_local(tensor, mesh, [Shard(p.part_dim)], run_check=False)
-    if tensor.dim() == 0 or not hasattr(p, "whole_size"):
+    if tensor.dim() == 0 or not is_slice(p):
         return tensor
     part = math.ceil(p.whole_size / mesh.size())
     real = min(part, max(0, p.whole_size - mesh.get_rank() * part))

@@ -1,5 +1,7 @@
 """The command line of a task's run, built in one place, and the flags that choose tasks."""
 
+import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -20,6 +22,14 @@ def training_command(
     command = [str(KIT / script), "--do_train", "--model_type", "bert", *flags]
     command += ["--per_gpu_train_batch_size", str(worker_batch)]
     return [*command, "--output_dir", str(output_dir), "--overwrite_output_dir"]
+
+
+def prepare_corpus(folder: Path) -> Path:
+    """The bundled corpus, made in a folder if it is not there; raises CalledProcessError."""
+    corpus = folder / "corpus"
+    script = str(KIT / "task8" / "prepare.py")
+    subprocess.run([sys.executable, script, "--output_dir", str(corpus)], check=True)
+    return corpus
 
 
 def workers_of(task: Task, workers: int) -> int:

@@ -20,7 +20,7 @@ from common.engine import MISSING, NAME
 from common.files import write_whole
 from common.tables import markdown_table
 from common.tasks import SCRIPTS
-from experiments.command import KIT
+from experiments.command import KIT, prepare_corpus
 from report.runs import largest_gap, load_run
 
 FLAGS = "--per_gpu_train_batch_size 8 --dropout 0 --save_strategy no --overwrite_output_dir"
@@ -64,10 +64,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"deepspeed: {MISSING}", file=sys.stderr)
         return 2
     folder, losses = args.output_dir.resolve(), {}
-    corpus = folder / "corpus"
-    prepare = [sys.executable, str(KIT / "task8" / "prepare.py"), "--output_dir", str(corpus)]
-    if code := subprocess.run(prepare).returncode:
-        return code
+    try:
+        corpus = prepare_corpus(folder)
+    except subprocess.CalledProcessError as error:
+        return error.returncode
     common = [*FLAGS.split(), "--data_dir", str(corpus), "--max_steps", str(args.steps), *flags]
     with Template() as template:
         for way, command in ways(folder).items():

@@ -17,7 +17,7 @@ from cluster.template import Template
 from common.commands import program
 from common.errors import UserError
 from common.tasks import SCRIPTS, TASKS, Task
-from experiments.command import KIT, choose_tasks, keys_of, training_command
+from experiments.command import KIT, choose_tasks, keys_of, prepare_corpus, training_command
 from experiments.demo import FLAGS, TOTAL_BATCH, met_todo
 from report import compare
 from report.runs import load_run
@@ -50,10 +50,8 @@ def command_of(task: Task, folder: Path, steps: int, flags: list[str]) -> list[s
 
 def pretraining(folder: Path) -> list[str]:
     """The pre-training's script and flags, once its corpus is made; raises CalledProcessError."""
-    corpus = folder / "corpus"
-    prepare = [sys.executable, str(KIT / "task8" / "prepare.py"), "--output_dir", str(corpus)]
-    subprocess.run(prepare, check=True)
-    command = [str(KIT / "task8" / "pretrain.py"), "--data_dir", str(corpus), *PRETRAINING.split()]
+    data = ["--data_dir", str(prepare_corpus(folder))]
+    command = [str(KIT / "task8" / "pretrain.py"), *data, *PRETRAINING.split()]
     return [*command, "--output_dir", str(folder / "task8"), "--overwrite_output_dir"]
 
 

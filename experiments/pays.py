@@ -22,7 +22,7 @@ from common.cli import comma_separated
 from common.commands import program
 from common.errors import UserError
 from common.tables import markdown_table
-from experiments.command import KIT, training_command
+from experiments.command import KIT, prepare_corpus, training_command
 from report.drawing import save_figure
 from report.runs import Run, load_run
 from report.style import COLORS, MARKS, WIDTH, label_ticks, pyplot
@@ -55,8 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     """Make the runs that are missing, print the table and draw it; returns the exit code."""
     try:
         args, flags = parse(argv)
-        prepare = [sys.executable, str(KIT / "task8" / "prepare.py"), "--output_dir"]
-        subprocess.run([*prepare, str(args.output_dir / "corpus")], check=True)
+        flags = ["--data_dir", str(prepare_corpus(args.output_dir)), *flags]
         with Template() as template:
             found = {
                 seed: runs_of(seed, args, flags, Place(template=template))
@@ -76,8 +75,8 @@ def runs_of(seed: str, args: argparse.Namespace, flags: list[str], place: Place)
     """One pre-training, and the fine-tunings of its weights."""
     folder = args.output_dir / f"pretrained-{seed}"
     steps, rate = (1, ["--learning_rate", "0"]) if seed == NONE else (args.steps, [])
-    own = ["--model_name_or_path", "tiny-task1", "--data_dir", str(args.output_dir / "corpus")]
-    own += ["--max_steps", str(steps), "--no_cuda", *flags, *rate]
+    own = ["--model_name_or_path", "tiny-task1", "--max_steps", str(steps), "--no_cuda"]
+    own += [*flags, *rate]
     own += [] if seed == NONE else ["--seed", seed]
     runs = [run(folder, "task8/pretrain.py", 32, own, place)]
     data = ["--data_dir", str(KIT / "sample_data" / "RTE"), "--model_name_or_path", str(folder)]

@@ -5,6 +5,7 @@ from typing import Any
 
 from common.models.stage import Stage
 from common.record.format import PHASES
+from common.sharded_state import is_slice
 
 import torch
 
@@ -34,7 +35,7 @@ class Clock:
         self.gradient_came = 0.0  # when it was computed
         self.reducing = 0.0  # seconds that workers have waited within the backward pass
         trained = (p for group in optimizer.param_groups for p in group["params"])
-        self.sharded = world.size > 1 and any(hasattr(p, "whole_size") for p in trained)
+        self.sharded = world.size > 1 and any(map(is_slice, trained))
         self.event = torch.cuda.Event(enable_timing=True) if self.cuda else None
         for stage in getattr(model, "chunks", [model]):
             inner: Any = getattr(stage, "module", stage)  # even if a wrapper is not called
